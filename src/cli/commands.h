@@ -1,0 +1,9 @@
+/* Every sub-command, one file each; main.c lists them. */
+#ifndef PL_CLI_COMMANDS_H
+#define PL_CLI_COMMANDS_H
+
+#include "cli/options.h"
+
+extern const pl_command pl_command_version;
+
+#endif

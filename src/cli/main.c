@@ -1,0 +1,56 @@
+/* plimsoll: picks the sub-command. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "plimsoll/version.h"
+
+static const pl_command *const commands[] = {
+    &pl_command_version,
+};
+
+static void print_usage(FILE *to)
+{
+    fprintf(to,
+            "usage: plimsoll COMMAND [arguments]\n\n"
+            "A DeepSeek-V4 inference server and attention library that plans every byte before it\n"
+            "loads and gives the same bits whatever shares the batch.\n\ncommands:\n");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        fprintf(to, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(to, "\n'plimsoll COMMAND --help' explains a command.\n");
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        fprintf(stderr, "plimsoll: no command given; see 'plimsoll --help'\n");
+        return PL_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_usage(stdout);
+        return PL_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("plimsoll %s\n", PL_VERSION);
+        return PL_EXIT_OK;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(argv[1], commands[i]->name) == 0)
+            return commands[i]->run(argc - 1, argv + 1);
+    fprintf(stderr, "plimsoll: unknown command (got '%s'); see 'plimsoll --help'\n", argv[1]);
+    return PL_EXIT_USAGE;
+}
+
+/* A full disk or a closed pipe must not look like success. */
+int main(int argc, char **argv)
+{
+    int status = dispatch(argc, argv);
+
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "plimsoll: standard output: write failed (got %s)\n", strerror(errno));
+        return PL_EXIT_SYSTEM;
+    }
+    return status;
+}

@@ -1,0 +1,77 @@
+/* Weights in memory, reached through slots.
+ *
+ * The forward pass names a weight by its slot and asks for a view each time it runs an operator. It
+ * never sees a file, an offset or a layout decision: re-tiled copies, copies per NUMA node and experts
+ * streamed from disk change what stands behind a slot and nothing else. */
+#ifndef PL_MODEL_WEIGHTS_H
+#define PL_MODEL_WEIGHTS_H
+
+#include "model/tensors.h"
+
+typedef struct pl_checkpoint pl_checkpoint;
+typedef struct pl_weights pl_weights;
+
+/* Index of a weight (a matrix together with its scales, or a vector); PL_SLOT_NONE where a layer has
+ * no such weight. */
+typedef int32_t pl_slot;
+enum { PL_SLOT_NONE = -1 };
+
+typedef enum pl_weight_format {
+    PL_WEIGHT_BF16,     /* data: uint16_t [rows][cols] */
+    PL_WEIGHT_F32,      /* data: float [rows][cols] */
+    PL_WEIGHT_I64,      /* data: int64_t [rows][cols] */
+    PL_WEIGHT_FP8_E8M0, /* data: e4m3 [rows][cols]; scale: e8m0 [ceil(rows/128)][cols/128] */
+    PL_WEIGHT_FP8_F32,  /* data: e4m3 [rows][cols]; scale: float [ceil(rows/128)][cols/128] */
+    PL_WEIGHT_FP4,      /* data: e2m1 pairs [rows][cols/2], even k in the low nibble;
+                           scale: e8m0 [rows][cols/32] */
+} pl_weight_format;
+
+/* rows = outputs (1 for vectors), cols = inputs K. Row-major. */
+typedef struct pl_weight_view {
+    pl_weight_format format;
+    int64_t rows, cols;
+    const void *data;
+    const void *scale; /* NULL where the format has none */
+} pl_weight_view;
+
+/* Slots of one block; PL_SLOT_NONE where the layer's type has no such weight. */
+typedef struct pl_layer_slots {
+    int32_t ratio; /* 0, 4, 128 */
+    pl_slot attn_norm, ffn_norm;
+    pl_slot hc_attn_fn, hc_attn_base, hc_attn_scale;
+    pl_slot hc_ffn_fn, hc_ffn_base, hc_ffn_scale;
+    pl_slot attn_sink, wq_a, q_norm, wq_b, wkv, kv_norm, wo_a, wo_b;
+    pl_slot comp_ape, comp_wkv, comp_wgate, comp_norm;
+    pl_slot index_wq_b, index_weights_proj;
+    pl_slot index_comp_ape, index_comp_wkv, index_comp_wgate, index_comp_norm;
+    pl_slot gate, gate_tid2eid, gate_bias;
+    pl_slot shared_w1, shared_w2, shared_w3;
+    pl_slot expert_w1, expert_w2, expert_w3; /* of expert 0; expert e is slot + e */
+} pl_layer_slots;
+
+typedef struct pl_model_slots {
+    pl_slot embed, norm, head, hc_head_fn, hc_head_base, hc_head_scale;
+    bool has_mtp;
+    pl_layer_slots mtp; /* with the slots below; valid where has_mtp */
+    pl_slot mtp_e_proj, mtp_h_proj, mtp_enorm, mtp_hnorm, mtp_norm;
+    pl_slot mtp_hc_head_fn, mtp_hc_head_base, mtp_hc_head_scale;
+    pl_layer_slots layer[PL_MAX_LAYERS];
+} pl_model_slots;
+
+/* Bytes that pl_weights_load will carve, exactly: the caller plans and supplies the memory. */
+uint64_t pl_weights_bytes(const pl_checkpoint *checkpoint);
+
+/* Reads every weight into `memory` (pl_weights_bytes, 64-byte aligned, borrowed until close) and
+ * checks the values that section 1.3 says to refuse (E8M0 255; F32 scales NaN, infinite, zero,
+ * negative) and expert ids of tid2eid. `checkpoint` may be closed afterwards. */
+pl_status pl_weights_load(const pl_checkpoint *checkpoint, void *memory, pl_weights **out,
+                          pl_error *err) PL_MUST_CHECK;
+void pl_weights_close(pl_weights *weights);
+
+const pl_config *pl_weights_config(const pl_weights *weights);
+const pl_model_slots *pl_weights_slots(const pl_weights *weights);
+
+/* Never fails for a slot other than PL_SLOT_NONE. The view is valid until close. */
+pl_weight_view pl_weights_view(const pl_weights *weights, pl_slot slot);
+
+#endif
