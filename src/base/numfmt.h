@@ -9,6 +9,7 @@
 #ifndef PL_BASE_NUMFMT_H
 #define PL_BASE_NUMFMT_H
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -25,6 +26,23 @@ static inline float pl_f32_from_bits(uint32_t u)
     memcpy(&x, &u, sizeof x);
     return x;
 }
+
+static inline uint64_t pl_f64_bits(double x)
+{
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+static inline double pl_f64_from_bits(uint64_t u)
+{
+    double x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+#define PL_F64_SIGN UINT64_C(0x8000000000000000)
+#define PL_F64_INF  ((double)INFINITY)
 
 /* Zero of the same sign for a denormal, else x. */
 static inline float pl_f32_flush(float x)
@@ -71,5 +89,12 @@ uint8_t pl_f32_to_e2m1(float x);
 float pl_e8m0_to_f32(uint8_t byte);
 /* The same value in double, where byte 0 is exact (for the f64 level). */
 double pl_e8m0_to_f64(uint8_t byte);
+
+/* Rounding of the f64 level, values held in double: to the nearest float, and through it to the
+ * nearest bf16 (two roundings, as an fp32 accumulator would see them). Nearest even, overflow to
+ * infinity, the sign of zero kept; unlike the functions above nothing is flushed, whatever MXCSR says
+ * (docs/NUMERICS.md 13). */
+double pl_f64_round_f32(double x);
+double pl_f64_round_bf16(double x);
 
 #endif
