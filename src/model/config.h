@@ -6,19 +6,13 @@
 
 #include <stdbool.h>
 
+#include "ops/shape.h"
 #include "plimsoll/status.h"
 
 enum {
     PL_MAX_LAYERS = 256, /* main stack; with the trailing mtp entries PL_MAX_RATIOS */
     PL_MAX_MTP = 8,
     PL_MAX_RATIOS = PL_MAX_LAYERS + PL_MAX_MTP,
-    PL_HEAD_DIM = 512, /* the format fixes these: caches and kernels rely on them */
-    PL_ROPE_DIM = 64,
-    PL_NOPE_DIM = PL_HEAD_DIM - PL_ROPE_DIM,
-    PL_INDEX_DIM = 128,
-    PL_WINDOW = 128,
-    PL_HC_MULT = 4,
-    PL_HC_OUT = (2 + PL_HC_MULT) * PL_HC_MULT, /* 24: pre, post and the 4x4 mix */
 };
 
 /* What drafts the checkpoint can make. */

@@ -1,0 +1,62 @@
+/* The forward pass of DeepSeek-V4: one code for prefill, decoding, verification and mtp.
+ *
+ * Owns the activations of one step, sized for the largest step beforehand; nothing is allocated later.
+ * What a token's row becomes depends on its sequence alone, not on what shares the step.
+ *
+ * Source: specification sections 2-6, Appendix C. */
+#ifndef PL_MODEL_FORWARD_H
+#define PL_MODEL_FORWARD_H
+
+#include "base/pool.h"
+#include "model/step.h"
+#include "model/trace.h"
+#include "model/weights.h"
+
+typedef struct pl_forward_limits {
+    int32_t max_tokens; /* of a step */
+    int32_t max_seqs;   /* of a step */
+    int32_t max_logits; /* rows of a step */
+    int32_t max_len;    /* positions of a sequence */
+    int32_t max_draft;
+} pl_forward_limits;
+
+typedef struct pl_forward pl_forward;
+
+/* The geometry of this model's states. `ratio` of the result is borrowed from config. */
+pl_state_shape pl_forward_state_shape(const pl_config *config, const pl_ops *ops, bool has_mtp,
+                                      const pl_forward_limits *limits);
+
+/* Bytes of memory that pl_forward_init carves: closed form. */
+uint64_t pl_forward_bytes(const pl_config *config, const pl_ops *ops, bool has_mtp, int n_workers,
+                          const pl_forward_limits *limits);
+
+/* memory: pl_forward_bytes, 64-byte aligned; it, weights and pool are borrowed while f is used. */
+pl_status pl_forward_init(void *memory, const pl_weights *weights, const pl_ops *ops, pl_pool *pool,
+                          const pl_forward_limits *limits, pl_forward **out,
+                          pl_error *err) PL_MUST_CHECK;
+
+/* NULL: none. Borrowed. */
+void pl_forward_set_hooks(pl_forward *f, const pl_hooks *hooks);
+
+/* Runs the main stack over a step and advances the states. Afterwards pl_forward_streams are the streams
+ * of its tokens, pl_forward_logits the wanted rows. Refuses (INVALID) a step beyond the limits, a token
+ * id outside the vocabulary, a position beyond a state's max_len. */
+pl_status pl_forward_run(pl_forward *f, const pl_step *step, pl_error *err) PL_MUST_CHECK;
+
+/* Runs the mtp block: row r of the step pairs the stream row rows[r] of `streams` (those of the main
+ * stack, or the block's own of the call before) at position i with tokens[r], the token at i + 1; token
+ * -1 stands for a zero embedding. Advances n_mtp; a caller that fed back a draft sets it back. */
+pl_status pl_forward_run_mtp(pl_forward *f, const pl_step *step, const void *streams,
+                             const int32_t *rows, pl_error *err) PL_MUST_CHECK;
+
+/* act [n_tokens][4][D], before the head; valid until the next run of the same kind. */
+const void *pl_forward_streams(const pl_forward *f);
+const void *pl_forward_mtp_streams(const pl_forward *f);
+
+/* Logits of the last run of either kind, row i of logit_rows: acc [n_logits][V]. */
+const void *pl_forward_logits(const pl_forward *f);
+
+/* The largest logit's id, ties to the lower one. */
+int32_t pl_forward_argmax(const pl_forward *f, int32_t i);
+
+#endif
