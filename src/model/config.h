@@ -39,6 +39,7 @@ typedef struct pl_config {
     int32_t max_position_embeddings;
     int32_t bos_token_id, eos_token_id;
     int32_t hc_sinkhorn_iters;
+    int32_t n_nextn_layers; /* num_nextn_predict_layers, 0 or 1; meaningless with dspark keys */
     float routed_scaling_factor;
     float swiglu_limit;
     float rms_norm_eps;

@@ -73,17 +73,22 @@ typedef enum pl_tensor_kind {
     PL_TENSOR_HNORM,
     PL_TENSOR_COPY_EMBED, /* Base only: copies under mtp.0, accepted and not loaded */
     PL_TENSOR_COPY_HEAD,
+    PL_TENSOR_MAIN_PROJ, /* DSpark only (dspark specification section 6), not loaded */
+    PL_TENSOR_MAIN_NORM,
+    PL_TENSOR_MARKOV_W1,
+    PL_TENSOR_MARKOV_W2,
+    PL_TENSOR_CONFIDENCE,
     PL_TENSOR_KIND_COUNT
 } pl_tensor_kind;
 
-/* `layer` values beside 0..n_layers-1. */
+/* `layer` values beside 0..n_layers-1: PL_LAYER_MTP - s is stage s of a DSpark drafter. */
 enum { PL_LAYER_GLOBAL = -1, PL_LAYER_MTP = -2 };
 
 typedef struct pl_tensor_spec {
     char name[PL_TENSOR_NAME_BYTES];
     pl_tensor_kind kind;
     bool is_scale;
-    int32_t layer;  /* 0..n_layers-1, PL_LAYER_GLOBAL or PL_LAYER_MTP */
+    int32_t layer;  /* 0..n_layers-1, PL_LAYER_GLOBAL, PL_LAYER_MTP or, for stages, below */
     int32_t expert; /* 0..E-1 for routed experts, else -1 */
     int32_t shard;  /* 0-based shard of the official layout (section 9.1) */
     pl_dtype dtype;
@@ -97,14 +102,28 @@ typedef struct pl_storage {
     bool experts_fp8;      /* routed experts F8_E4M3 instead of packed FP4 */
     pl_dtype expert_scale; /* of FP8 experts: as `scale`; of FP4 experts always PL_DTYPE_F8_E8M0 */
     bool has_mtp;          /* an mtp.0 block as in section 9.2 */
-    bool has_copies;       /* Base: mtp.0.emb.tok_emb.weight, mtp.0.head.weight */
+    bool has_copies; /* Base, and only with has_mtp: mtp.0.emb.tok_emb.weight, ...head.weight */
+    int32_t n_dspark_stages; /* stages mtp.0.. of a DSpark drafter; not together with has_mtp */
 } pl_storage;
 
-/* Calls `visit` for every tensor in the order of section 9.2; stops early when it returns false, and
- * then returns false. Allocates nothing. */
+/* What a checkpoint made for this configuration holds: Base's layout for expert_dtype "fp8", a drafter
+ * as its keys say. */
+pl_storage pl_storage_of_config(const pl_config *config);
+
+/* Calls `visit` for every tensor: embed, the layers ascending, norm, head and hc_head, mtp; inside a block
+ * the experts follow their shared matrix, w1 then w2 then w3, and a scale its weight. Stops early when
+ * `visit` returns false, and then returns false. `spec` is valid during the call. Allocates nothing. */
 typedef bool pl_tensor_visit(void *user, const pl_tensor_spec *spec);
 bool pl_tensors_each(const pl_config *config, const pl_storage *storage, pl_tensor_visit *visit,
                      void *user);
+
+/* The tensors of one block only: `layer` as in pl_tensor_spec, PL_LAYER_GLOBAL for the model's ends. For
+ * checkpoints whose blocks are stored differently. */
+bool pl_tensors_each_in(const pl_config *config, const pl_storage *storage, int32_t layer,
+                        pl_tensor_visit *visit, void *user);
+
+/* Number of shards of the official layout: embed, one per layer, head, one per drafter block. */
+int32_t pl_tensors_n_shards(const pl_config *config, const pl_storage *storage);
 
 /* Exact bytes of one tensor. Cannot overflow for a configuration that pl_config_parse accepted. */
 uint64_t pl_tensor_spec_bytes(const pl_tensor_spec *spec);
