@@ -93,7 +93,7 @@ double pl_e8m0_to_f64(uint8_t byte);
 /* Rounding of the f64 level, values held in double: to the nearest float, and through it to the
  * nearest bf16 (two roundings, as an fp32 accumulator would see them). Nearest even, overflow to
  * infinity, the sign of zero kept; unlike the functions above nothing is flushed, whatever MXCSR says
- * (docs/NUMERICS.md 13). */
+ * (docs/NUMERICS.md 14). */
 double pl_f64_round_f32(double x);
 double pl_f64_round_bf16(double x);
 
