@@ -169,15 +169,21 @@ void pl_topology_fini(pl_topology *t)
     memset(t, 0, sizeof *t);
 }
 
+int pl__threads_under_quota(const pl_topology *t, double quota)
+{
+    int n = t->n_cores;
+
+    if (quota > 0 && quota < n)
+        n = (int)quota + (quota > (int)quota);
+    return n < 1 ? 1 : n;
+}
+
 int pl_topology_default_threads(const pl_topology *t)
 {
     pl_cgroup_limits limits;
-    int n = t->n_cores;
 
     pl_cgroup_read(&limits);
-    if (limits.cpu_quota > 0 && limits.cpu_quota < n)
-        n = (int)limits.cpu_quota + (limits.cpu_quota > (int)limits.cpu_quota);
-    return n < 1 ? 1 : n;
+    return pl__threads_under_quota(t, limits.cpu_quota);
 }
 
 int pl_cpu_default_threads(void)

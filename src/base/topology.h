@@ -55,6 +55,9 @@ void pl_topology_fini(pl_topology *t);
  * 1. */
 int pl_topology_default_threads(const pl_topology *t);
 
+/* The arithmetic of it; quota in processors, 0: none. */
+int pl__threads_under_quota(const pl_topology *t, double quota);
+
 /* The same for a caller that holds no topology; 1 where the system cannot be asked. */
 int pl_cpu_default_threads(void);
 
