@@ -384,11 +384,6 @@ static pl_status check_shapes(const struct reader *r)
                             "%s: num_experts_per_tok: more than there are (got %" PRId32
                             ", want at most %" PRId32 ")",
                             r->name, c->n_experts_per_tok, c->n_experts);
-    if (c->n_hash_layers > c->n_layers)
-        return pl_error_set(r->err, PL_ERR_INVALID,
-                            "%s: num_hash_layers: more than there are layers (got %" PRId32
-                            ", want at most %" PRId32 ")",
-                            r->name, c->n_hash_layers, c->n_layers);
     if (!(c->yarn_beta_fast > c->yarn_beta_slow))
         return pl_error_set(r->err, PL_ERR_INVALID,
                             "%s: rope_scaling.beta_fast: not above beta_slow (got %g, want more "

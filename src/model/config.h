@@ -35,7 +35,7 @@ typedef struct pl_config {
     int32_t n_experts; /* E routed experts */
     int32_t n_experts_per_tok;
     int32_t moe_intermediate_size; /* I */
-    int32_t n_hash_layers;         /* layers 0..n-1 route by token id */
+    int32_t n_hash_layers; /* layers 0..n-1 route by token id; may exceed n_layers (cut models) */
     int32_t max_position_embeddings;
     int32_t bos_token_id, eos_token_id;
     int32_t hc_sinkhorn_iters;
