@@ -7,6 +7,7 @@
 #include "plimsoll/version.h"
 
 static const pl_command *const commands[] = {
+    &pl_command_synth,
     &pl_command_version,
 };
 
