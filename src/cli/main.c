@@ -8,6 +8,7 @@
 
 static const pl_command *const commands[] = {
     &pl_command_synth,
+    &pl_command_cpu,
     &pl_command_version,
 };
 
