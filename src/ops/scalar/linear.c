@@ -51,7 +51,8 @@ void pl__scalar_quantise(const pl_op_env *env, const pl_quantise_args *a, int64_
 
 static tile open_tile(const pl_op_env *env, const pl_linear_job *job, int64_t unit)
 {
-    tile t = {.first = job->first_row + unit * LANES, .n_blocks = (job->w.cols + BLOCK - 1) / BLOCK};
+    tile t = {.first = job->first_row + unit * LANES,
+              .n_blocks = (job->w.cols + BLOCK - 1) / BLOCK};
     int64_t left = job->n_rows - unit * LANES;
 
     t.n_rows = left < LANES ? left : LANES;
