@@ -6,10 +6,9 @@
 #ifndef PL_MODEL_WEIGHTS_H
 #define PL_MODEL_WEIGHTS_H
 
-#include "model/tensors.h"
+#include "model/checkpoint.h"
 #include "ops/weight_view.h"
 
-typedef struct pl_checkpoint pl_checkpoint;
 typedef struct pl_weights pl_weights;
 
 /* Index of a weight (a matrix together with its scales, or a vector); PL_SLOT_NONE where a layer has
@@ -41,14 +40,31 @@ typedef struct pl_model_slots {
     pl_layer_slots layer[PL_MAX_LAYERS];
 } pl_model_slots;
 
-/* Bytes that pl_weights_load will carve, exactly: the caller plans and supplies the memory. */
+/* What the memory is made of; the same in every build. */
+typedef struct pl_weights_plan {
+    uint64_t tensor_bytes;  /* as in the files, without what is not loaded */
+    uint64_t padding_bytes; /* each weight and each scale starts at a multiple of 64 */
+    uint64_t table_bytes;   /* slots and views, their padding included */
+    uint64_t bytes;         /* the sum */
+    int32_t n_slots;
+} pl_weights_plan;
+
+/* From a configuration alone, and for an open checkpoint. One code path makes both and the carving. */
+pl_weights_plan pl_weights_plan_config(const pl_config *config, const pl_storage *storage);
+pl_weights_plan pl_weights_plan_checkpoint(const pl_checkpoint *checkpoint);
+
+/* Bytes that pl_weights_load will carve, exactly: the caller plans and supplies the memory. Equal to the plan's,
+ * except that ASAN builds add red zones. */
 uint64_t pl_weights_bytes(const pl_checkpoint *checkpoint);
 
 /* Reads every weight into `memory` (pl_weights_bytes, 64-byte aligned, borrowed until close) and
  * checks the values that section 1.3 says to refuse (E8M0 255; F32 scales NaN, infinite, zero,
- * negative) and expert ids of tid2eid. `checkpoint` may be closed afterwards. */
+ * negative) and expert ids of tid2eid: CORRUPT, naming file, tensor and element. Allocates nothing else.
+ * `checkpoint` may be closed afterwards. On failure *out is NULL. */
 pl_status pl_weights_load(const pl_checkpoint *checkpoint, void *memory, pl_weights **out,
                           pl_error *err) PL_MUST_CHECK;
+
+/* Ends the use of `memory`; NULL is fine. */
 void pl_weights_close(pl_weights *weights);
 
 const pl_config *pl_weights_config(const pl_weights *weights);

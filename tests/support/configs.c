@@ -50,6 +50,14 @@ static const struct {
      "'num_hash_layers': 2, 'routed_scaling_factor': 1.5}",
      {0, 4, 128, 4, 128},
      5},
+    {"pico", /* the smallest with every type of layer, for tests that write many checkpoints */
+     "{'hidden_size': 128, 'num_hidden_layers': 3, 'num_attention_heads': 1, 'q_lora_rank': 128,"
+     "'o_groups': 1, 'o_lora_rank': 128, 'index_n_heads': 1, 'index_topk': 8, 'n_routed_experts': "
+     "2,"
+     "'num_experts_per_tok': 1, 'moe_intermediate_size': 128, 'vocab_size': 8,"
+     "'num_hash_layers': 1, 'routed_scaling_factor': 1.5}",
+     {0, 4, 128},
+     3},
     {"micro",
      "{'hidden_size': 256, 'num_hidden_layers': 7, 'num_attention_heads': 8, 'q_lora_rank': 128,"
      "'o_groups': 8, 'o_lora_rank': 128, 'index_n_heads': 8, 'index_topk': 16,"

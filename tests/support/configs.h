@@ -4,8 +4,8 @@
 
 #include "model/config.h"
 
-/* Presets: "flash", "pro", "flash-base", "pro-base", "flash-0731", "pro-0813", "nano", "nano-base",
- * "nano-0731", "micro", "mini-pro". The caller frees the text. */
+/* Presets: "flash", "pro", "nano", "micro", "mini-pro" and "pico", each also with "-base" (FP8 experts) or
+ * "-0731" (DSpark drafter; Pro's is "pro-0813") behind it. The caller frees the text. */
 char *config_text(const char *preset);
 
 /* The same with the value of `path` ("key" or "object.key") replaced by the JSON text `value`, or removed

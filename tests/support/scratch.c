@@ -29,13 +29,18 @@ void scratch_remove(const char *path)
         fail_msg("%s: cannot remove", path);
 }
 
-void scratch_put(const char *folder, const char *name, const char *text)
+void scratch_write(const char *folder, const char *name, const void *bytes, size_t n)
 {
     char path[2 * SCRATCH_PATH_BYTES];
     FILE *f;
 
     snprintf(path, sizeof path, "%s/%s", folder, name);
     f = fopen(path, "wb");
-    if (!f || fputs(text, f) == EOF || fclose(f) != 0)
+    if (!f || (n > 0 && fwrite(bytes, 1, n, f) != n) || fclose(f) != 0)
         fail_msg("%s: cannot write", path);
+}
+
+void scratch_put(const char *folder, const char *name, const char *text)
+{
+    scratch_write(folder, name, text, strlen(text));
 }

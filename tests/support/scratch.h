@@ -15,4 +15,7 @@ void scratch_remove(const char *path);
 /* Writes a small file; fails the test when it cannot. */
 void scratch_put(const char *folder, const char *name, const char *text);
 
+/* The same for any bytes. */
+void scratch_write(const char *folder, const char *name, const void *bytes, size_t n);
+
 #endif

@@ -1,0 +1,181 @@
+/* model.safetensors.index.json: {"metadata": {..}, "weight_map": {TENSOR: FILE, ..}}, tens of megabytes for
+ * large models, hence pulled and not built. Whether the shards agree is found while they are read. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "model/checkpoint_impl.h"
+#include "model/json_pull.h"
+#include "model/safetensors.h"
+
+/* A shard lies in the folder itself: a path would reach files that are not the checkpoint's. */
+static bool is_plain_name(const char *file)
+{
+    return file[0] && !strchr(file, '/') && strcmp(file, ".") != 0 && strcmp(file, "..") != 0;
+}
+
+static pl_status read_mapping(pl_checkpoint *c, pl_json *j)
+{
+    char tensor[PL_SAFETENSORS_NAME_BYTES], file[PL_FILE_NAME_BYTES];
+    size_t tensor_length, file_length, at = pl__json_here(j);
+    uint32_t number, shard;
+    bool added, new_shard;
+    pl_status s;
+
+    s = pl__json_key(j, tensor, sizeof tensor, &tensor_length);
+    if (s != PL_OK) {
+        pl_error_prefix(j->err, "weight_map");
+        return s;
+    }
+    s = pl__json_text(j, file, sizeof file, &file_length);
+    if (s == PL_OK && !is_plain_name(file))
+        s = pl__json_fail(j, PL_ERR_CORRUPT, at, "not a file of the folder (got '%s')", file);
+    if (s == PL_OK)
+        s = pl__checkpoint_add(c, PL_INDEX_FILE, tensor, tensor_length, &number, &added, j->err);
+    if (s == PL_OK && !added)
+        s = pl__json_fail(j, PL_ERR_CORRUPT, at, "tensor stands twice");
+    if (s == PL_OK &&
+        pl__names_add(&c->shard_names, file, file_length, &shard, &new_shard) != PL_OK)
+        s = pl_error_set(j->err, PL_ERR_NOMEM, "no memory for file names");
+    if (s == PL_OK && c->shard_names.n > PL_MAX_SHARDS)
+        s = pl__json_fail(j, PL_ERR_CORRUPT, at, "too many files (want at most %d)", PL_MAX_SHARDS);
+    if (s != PL_OK) {
+        pl_error_prefix(j->err, "weight_map: %s", tensor);
+        return s;
+    }
+    c->tensors[number].shard = shard;
+    return PL_OK;
+}
+
+static pl_status read_weight_map(pl_checkpoint *c, pl_json *j)
+{
+    uint64_t n = 0;
+    bool more;
+
+    PL_TRY(pl__json_take(j, '{'));
+    for (;;) {
+        PL_TRY(pl__json_next(j, '}', &n, &more));
+        if (!more)
+            return PL_OK;
+        PL_TRY(read_mapping(c, j));
+    }
+}
+
+/* total_size is informative: writers count in their own ways, so it makes a note at most. */
+static pl_status read_metadata(pl_checkpoint *c, pl_json *j)
+{
+    char key[256];
+    uint64_t n = 0;
+    bool more;
+
+    if (pl__json_peek(j) != '{')
+        return pl__json_skip(j);
+    PL_TRY(pl__json_take(j, '{'));
+    for (;;) {
+        PL_TRY(pl__json_next(j, '}', &n, &more));
+        if (!more)
+            return PL_OK;
+        PL_TRY(pl__json_key(j, key, sizeof key, NULL));
+        int c0 = pl__json_peek(j);
+        if (strcmp(key, "total_size") == 0 && c0 >= '0' && c0 <= '9') {
+            pl_json before = *j;
+            before.err = NULL;
+            if (pl__json_whole(&before, &c->total_size) == PL_OK) {
+                j->at = before.at;
+                continue;
+            }
+            c->total_size = 0;
+        }
+        PL_TRY(pl__json_skip(j));
+    }
+}
+
+static pl_status read_index(pl_checkpoint *c, pl_json *j)
+{
+    bool more, has_map = false, has_metadata = false;
+    uint64_t n = 0;
+    char key[256];
+
+    PL_TRY(pl__json_take(j, '{'));
+    for (;;) {
+        PL_TRY(pl__json_next(j, '}', &n, &more));
+        if (!more)
+            break;
+        const size_t at = pl__json_here(j);
+        PL_TRY(pl__json_key(j, key, sizeof key, NULL));
+        bool *seen = strcmp(key, "weight_map") == 0 ? &has_map
+                     : strcmp(key, "metadata") == 0 ? &has_metadata
+                                                    : NULL;
+        if (seen && *seen)
+            return pl__json_fail(j, PL_ERR_CORRUPT, at, "%s: key stands twice", key);
+        if (seen)
+            *seen = true;
+        PL_TRY(seen == &has_map        ? read_weight_map(c, j)
+               : seen == &has_metadata ? read_metadata(c, j)
+                                       : pl__json_skip(j));
+    }
+    PL_TRY(pl__json_end(j));
+    if (c->names.n == 0)
+        return pl_error_set(j->err, PL_ERR_CORRUPT, "weight_map: missing or empty");
+    return PL_OK;
+}
+
+static pl_status read_text(const char *file, int fd, char **text, size_t *length, pl_error *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return pl_error_set(err, PL_ERR_IO, "%s: cannot read (got %s)", file, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return pl_error_set(err, PL_ERR_INVALID, "%s: not a regular file", file);
+    if (st.st_size > PL_MAX_INDEX_BYTES)
+        return pl_error_set(err, PL_ERR_CORRUPT,
+                            "%s: too large (got %" PRId64 " bytes, want at most %d)", file,
+                            (int64_t)st.st_size, PL_MAX_INDEX_BYTES);
+    *length = (size_t)st.st_size;
+    *text = malloc(*length + 1);
+    if (!*text)
+        return pl_error_set(err, PL_ERR_NOMEM, "%s: no memory for %zu bytes", file, *length);
+    for (size_t done = 0; done < *length;) {
+        ssize_t got = read(fd, *text + done, *length - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return pl_error_set(err, PL_ERR_IO, "%s: cannot read (got %s)", file,
+                                got < 0 ? strerror(errno) : "a shorter file than before");
+        done += (size_t)got;
+    }
+    return PL_OK;
+}
+
+pl_status pl__checkpoint_read_index(pl_checkpoint *c, bool *found, pl_error *err)
+{
+    pl_json j = {.err = err};
+    char file[4096], *text = NULL;
+    pl_status s;
+    int fd;
+
+    *found = false;
+    PL_TRY(pl__checkpoint_file(c, PL_INDEX_FILE, file, sizeof file, err));
+    fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT)
+        return PL_OK;
+    if (fd < 0)
+        return pl_error_set(err, PL_ERR_IO, "%s: cannot open (got %s)", file, strerror(errno));
+    *found = true;
+    s = read_text(file, fd, &text, &j.length, err);
+    close(fd);
+    if (s == PL_OK) {
+        j.text = text;
+        s = read_index(c, &j);
+        if (s != PL_OK)
+            pl_error_prefix(err, "%s", file);
+    }
+    free(text);
+    return s;
+}
