@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef pl_error_set /* macros where the analyser looks, see the header */
+#undef pl_error_set_at
+
 const char *pl_status_name(pl_status status)
 {
     switch (status) {

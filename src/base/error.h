@@ -16,6 +16,13 @@ pl_status pl_error_set(pl_error *err, pl_status status, const char *format, ...)
 pl_status pl_error_set_at(pl_error *err, pl_status status, uint64_t pos, const char *format, ...)
     PL_PRINTF(4, 5);
 
+#ifdef __clang_analyzer__
+/* The analyser does not see the body and would follow paths on which a failure returns PL_OK. */
+#define pl_error_set(err, status, ...) ((void)pl_error_set(err, status, __VA_ARGS__), (status))
+#define pl_error_set_at(err, status, pos, ...) \
+    ((void)pl_error_set_at(err, status, pos, __VA_ARGS__), (status))
+#endif
+
 /* Puts "WHERE: " before the text already in *err; for callers that know the file or the field. */
 void pl_error_prefix(pl_error *err, const char *format, ...) PL_PRINTF(2, 3);
 

@@ -51,7 +51,8 @@ static float log1p_core_f32(float f)
 float pl_log_f32(float x)
 {
     uint32_t u = pl_f32_bits(x), k = (u - SQRT_HALF_F32) & 0xFF800000u;
-    float e = (float)((int32_t)k / (1 << 23));
+    int32_t exponent = (int32_t)k / (1 << 23); /* exact */
+    float e = (float)exponent;
     float w = log1p_core_f32(pl_f32_from_bits(u - k) - 1.0f);
     float y = (w + e * LN2_LO_F32) + e * LN2_HI_F32;
 

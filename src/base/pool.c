@@ -198,10 +198,12 @@ static void *worker_main(void *arg)
     for (;;) {
         seen = wait_for_work(p, seen);
         if (atomic_load(&p->stop))
-            return NULL;
+            break;
         pl_fpenv_begin();
         work(p, w->index);
     }
+    innermost = NULL;
+    return NULL;
 }
 
 /* Worker s owns tiles n s/W .. n (s+1)/W - 1, counted from `first`. */

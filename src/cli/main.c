@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "plimsoll/version.h"
 
 static const pl_command *const commands[] = {
     &pl_command_synth,
-    &pl_command_cpu,
     &pl_command_version,
 };
 
@@ -25,6 +25,8 @@ static void print_usage(FILE *to)
 
 static int dispatch(int argc, char **argv)
 {
+    pl_error err;
+
     if (argc < 2) {
         fprintf(stderr, "plimsoll: no command given; see 'plimsoll --help'\n");
         return PL_EXIT_USAGE;
@@ -41,7 +43,9 @@ static int dispatch(int argc, char **argv)
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(argv[1], commands[i]->name) == 0)
             return commands[i]->run(argc - 1, argv + 1);
-    fprintf(stderr, "plimsoll: unknown command (got '%s'); see 'plimsoll --help'\n", argv[1]);
+    /* Through pl_error_set, which makes what someone typed one printable line. */
+    (void)pl_error_set(&err, PL_ERR_INVALID, "unknown command (got '%s')", argv[1]);
+    fprintf(stderr, "plimsoll: %s; see 'plimsoll --help'\n", err.msg);
     return PL_EXIT_USAGE;
 }
 

@@ -169,7 +169,8 @@ static const pl_option *find_option(const pl_command *command, const char *word,
 
 static void print_help(const pl_command *command)
 {
-    printf("usage: plimsoll %s %s\n\n%s\n", command->name, command->usage, command->summary);
+    printf("usage: plimsoll %s%s%s\n\n%s\n", command->name, command->usage[0] ? " " : "",
+           command->usage, command->summary);
     if (command->details)
         printf("\n%s\n", command->details);
     printf("\noptions:\n");

@@ -26,7 +26,7 @@ static decimal round_to_digits(double x, int n)
     d.digits[0] = text[0];
     if (n > 1)
         memcpy(d.digits + 1, text + 2, (size_t)n - 1);
-    d.exponent = atoi(strchr(text, 'e') + 1);
+    d.exponent = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
     return d;
 }
 

@@ -55,8 +55,8 @@ static bool start_row(pl_regions *t, pl_region *row, const char *name, const cha
                      t->open.name[0] ? "begins inside another" : "exists already");
         return false;
     }
-    strcpy(row->name, name);
-    strcpy(row->owner, owner);
+    memcpy(row->name, name, strlen(name) + 1); /* checked above to fit */
+    memcpy(row->owner, owner, strlen(owner) + 1);
     return true;
 }
 
