@@ -1,4 +1,4 @@
-"""Checks of the DSpark oracle.  python3 test_dspark.py ; prints 'N passed, N failed'."""
+"""Checks of the DSpark oracle.  python3 test_dspark.py."""
 import functools
 import json
 import math

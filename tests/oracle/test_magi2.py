@@ -1,4 +1,4 @@
-"""Checks of the MAGI-2 oracle.  python3 test_magi2.py ; prints 'N passed, N failed'."""
+"""Checks of the MAGI-2 oracle.  python3 test_magi2.py."""
 import functools
 import hashlib
 import math
