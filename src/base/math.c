@@ -149,7 +149,7 @@ double pl_log_f64(double x)
 
 double pl_sigmoid_f64(double x)
 {
-    return 1.0 / (1.0 + pl_exp_f64(-x));
+    return x < -708.0 ? 0.0 : 1.0 / (1.0 + pl_exp_f64(-x));
 }
 
 double pl_softplus_f64(double x)
