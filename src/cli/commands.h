@@ -5,6 +5,7 @@
 #include "cli/options.h"
 
 extern const pl_command pl_command_synth;
+extern const pl_command pl_command_cpu;
 extern const pl_command pl_command_version;
 
 #endif

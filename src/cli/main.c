@@ -9,6 +9,7 @@
 
 static const pl_command *const commands[] = {
     &pl_command_synth,
+    &pl_command_cpu,
     &pl_command_version,
 };
 

@@ -17,7 +17,7 @@ enum { MAX_OVERRIDES_BYTES = 1 << 20 };
 struct synth_options {
     const char *preset, *ratios, *overrides;
     int64_t layers, experts, vocab, seed, threads;
-    bool no_mtp, base, headers_only, force;
+    bool no_mtp, dspark, base, headers_only, force;
 };
 
 #define FIELD(name) offsetof(struct synth_options, name)
@@ -35,6 +35,8 @@ static const pl_option options_table[] = {
      INT64_MAX},
     {"--base", PL_OPTION_FLAG, NULL, "the Base layout: FP8 experts, F32 scales", FIELD(base)},
     {"--no-mtp", PL_OPTION_FLAG, NULL, "without the draft block mtp.0", FIELD(no_mtp)},
+    {"--dspark", PL_OPTION_FLAG, NULL,
+     "with the block drafter of the 0731 and 0813 releases in place of mtp.0", FIELD(dspark)},
     {"--config", PL_OPTION_STRING, "FILE",
      "JSON object whose keys replace those of config.json, after all other options",
      FIELD(overrides)},
@@ -94,6 +96,7 @@ static void begin_progress(struct progress *p, const char *out, const pl_synth *
     sigaddset(&p->stop_signals, SIGTERM);
     sigaddset(&p->stop_signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &p->stop_signals, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error to report, not a reason to die */
 }
 
 static void end_progress(const struct progress *p)
@@ -141,6 +144,7 @@ static pl_status create_synth(const struct synth_options *o, pl_synth **synth, p
         .vocab = o->vocab,
         .ratios = o->ratios,
         .no_mtp = o->no_mtp,
+        .dspark = o->dspark,
         .base = o->base,
         .overrides_name = o->overrides,
     };
@@ -210,7 +214,8 @@ const pl_command pl_command_synth = {
         "examples:\n"
         "  plimsoll synth /tmp/nano\n"
         "  plimsoll synth /tmp/micro-base --preset micro --base --seed 7\n"
-        "  plimsoll synth /tmp/slice --preset flash --layers 2 --ratios 4,128 --vocab 4096\n"
+        "  plimsoll synth /tmp/slice --preset flash --layers 2 --ratios 4,128 --experts 16\n"
+        "  plimsoll synth /tmp/refresh --preset micro --dspark\n"
         "  plimsoll synth /tmp/pro --preset pro --headers-only && plimsoll plan /tmp/pro\n"
         "  echo '{\"index_topk\": 8}' > k.json && plimsoll synth /tmp/k8 --config k.json",
     .options = options_table,

@@ -42,7 +42,10 @@ struct preset {
     /* Ratios of the layers: `first` two, then 4 and 128 in turn; or the list in `ratios`. */
     int first;
     const char *ratios;
+    int markov_rank, noise_token; /* of the block drafter; token -3: the third from the end */
 };
+
+enum { DSPARK_STAGES = 3 };
 
 static const struct preset presets[] = {
     /* every ratio in five layers, hash routing on the first two */
@@ -52,7 +55,7 @@ static const struct preset presets[] = {
      " \"index_topk\": 8, \"n_routed_experts\": 8, \"num_experts_per_tok\": 2,"
      " \"moe_intermediate_size\": 128, \"vocab_size\": 512, \"num_hash_layers\": 2,"
      " \"routed_scaling_factor\": 1.5, \"compress_ratios\": []}",
-     0, "0,4,128,4,128"},
+     0, "0,4,128,4,128", 64, -3},
     /* the first seven layers of Flash in small; a low swiglu_limit so that it is reached */
     {"micro",
      "{\"hidden_size\": 256, \"num_hidden_layers\": 7, \"num_attention_heads\": 8,"
@@ -60,7 +63,7 @@ static const struct preset presets[] = {
      " \"index_topk\": 16, \"n_routed_experts\": 16, \"num_experts_per_tok\": 3,"
      " \"moe_intermediate_size\": 128, \"vocab_size\": 1024, \"num_hash_layers\": 3,"
      " \"routed_scaling_factor\": 1.5, \"swiglu_limit\": 2.5, \"compress_ratios\": []}",
-     0, NULL},
+     0, NULL, 64, -3},
     /* the layer order of Pro, odd sizes */
     {"mini-pro",
      "{\"hidden_size\": 384, \"num_hidden_layers\": 6, \"num_attention_heads\": 6,"
@@ -68,17 +71,17 @@ static const struct preset presets[] = {
      " \"index_topk\": 12, \"n_routed_experts\": 12, \"num_experts_per_tok\": 4,"
      " \"moe_intermediate_size\": 256, \"vocab_size\": 768, \"num_hash_layers\": 3,"
      " \"routed_scaling_factor\": 2.5, \"swiglu_limit\": 2.0, \"compress_ratios\": []}",
-     0, "128,128,4,128,4,4"},
+     0, "128,128,4,128,4,4", 64, -3},
     {"flash",
      "{\"hidden_size\": 4096, \"num_hidden_layers\": 43, \"num_attention_heads\": 64,"
      " \"q_lora_rank\": 1024, \"o_groups\": 8, \"index_topk\": 512, \"n_routed_experts\": 256,"
      " \"moe_intermediate_size\": 2048, \"routed_scaling_factor\": 1.5, \"compress_ratios\": []}",
-     0, NULL},
+     0, NULL, 256, 128799},
     {"pro",
      "{\"hidden_size\": 7168, \"num_hidden_layers\": 61, \"num_attention_heads\": 128,"
      " \"q_lora_rank\": 1536, \"o_groups\": 16, \"index_topk\": 1024, \"n_routed_experts\": 384,"
      " \"moe_intermediate_size\": 3072, \"routed_scaling_factor\": 2.5, \"compress_ratios\": []}",
-     128, NULL},
+     128, NULL, 512, 128799},
 };
 
 enum { N_PRESETS = sizeof presets / sizeof presets[0] };
@@ -143,6 +146,49 @@ static pl_status make_ratios(const struct preset *preset, int n_preset_layers,
     }
     failed |= json_array_append_new(list, json_integer(0));
     failed |= json_object_set_new(root, "num_hidden_layers", json_integer(n_layers));
+    return failed ? pl_error_set(err, PL_ERR_NOMEM, "config.json: out of memory") : PL_OK;
+}
+
+/* ---- the block drafter (dspark specification section 2) */
+
+/* Before the overrides, which may say otherwise: null stands for "fits the rest". */
+static pl_status add_dspark_keys(const struct preset *preset, json_t *root, pl_error *err)
+{
+    int failed = 0;
+
+    failed |= json_object_set_new(root, "dspark_block_size", json_integer(5));
+    failed |= json_object_set_new(root, "dspark_markov_rank", json_integer(preset->markov_rank));
+    failed |= json_object_set_new(root, "dspark_noise_token_id", json_null());
+    failed |= json_object_set_new(root, "dspark_target_layer_ids", json_null());
+    return failed ? pl_error_set(err, PL_ERR_NOMEM, "config.json: out of memory") : PL_OK;
+}
+
+/* After the overrides. Values of wrong types are left for pl_config_parse to name. */
+static pl_status fit_dspark_keys(const struct preset *preset, json_t *root, pl_error *err)
+{
+    const json_int_t n_layers = json_integer_value(json_object_get(root, "num_hidden_layers"));
+    const json_int_t vocab = json_integer_value(json_object_get(root, "vocab_size"));
+    json_t *ratios = json_object_get(root, "compress_ratios"), *targets;
+    int failed = 0;
+
+    if (json_is_array(ratios) && n_layers > 0 && json_array_size(ratios) >= (size_t)n_layers) {
+        while (json_array_size(ratios) > (size_t)n_layers)
+            failed |= json_array_remove(ratios, json_array_size(ratios) - 1);
+        for (int i = 0; i < DSPARK_STAGES; i++)
+            failed |= json_array_append_new(ratios, json_integer(0));
+    }
+    if (json_is_null(json_object_get(root, "dspark_noise_token_id"))) {
+        const bool fixed = preset->noise_token >= 0 && preset->noise_token < vocab;
+
+        failed |= json_object_set_new(root, "dspark_noise_token_id",
+                                      json_integer(fixed ? preset->noise_token : vocab - 3));
+    }
+    if (json_is_null(json_object_get(root, "dspark_target_layer_ids"))) {
+        targets = json_array();
+        for (json_int_t l = n_layers < 3 ? 0 : n_layers - 3; targets && l < n_layers; l++)
+            failed |= json_array_append_new(targets, json_integer(l));
+        failed |= json_object_set_new(root, "dspark_target_layer_ids", targets);
+    }
     return failed ? pl_error_set(err, PL_ERR_NOMEM, "config.json: out of memory") : PL_OK;
 }
 
@@ -223,7 +269,11 @@ static pl_status make_text(const struct preset *preset, const pl_synth_config_op
         return pl_error_set(err, PL_ERR_NOMEM, "config.json: out of memory");
     PL_TRY(make_ratios(preset, (int)get_integer(root, "num_hidden_layers"), o, root, err));
     PL_TRY(apply_options(o, root, err));
+    if (o->dspark)
+        PL_TRY(add_dspark_keys(preset, root, err));
     PL_TRY(apply_overrides(o, root, err));
+    if (o->dspark)
+        PL_TRY(fit_dspark_keys(preset, root, err));
     return write_text(root, text, text_bytes, err);
 }
 
@@ -244,6 +294,9 @@ pl_status pl_synth_config_create(const pl_synth_config_options *o, char **text, 
         return pl_error_set(err, PL_ERR_INVALID,
                             "--layers: out of range (got %" PRId64 ", want 1..%d)", o->layers,
                             PL_MAX_LAYERS);
+    if (o->dspark && o->no_mtp)
+        return pl_error_set(err, PL_ERR_INVALID,
+                            "--dspark: contradicts --no-mtp (want one of the two)");
     root = json_loads(common_keys, 0, NULL);
     keys = json_loads(preset->keys, 0, NULL);
     status = make_text(preset, o, root, keys, text, text_bytes, err);

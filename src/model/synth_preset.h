@@ -9,14 +9,15 @@ extern const char *const pl_synth_presets[];
 
 typedef struct pl_synth_config_options {
     const char *preset;
-    int64_t layers;             /* 0: the preset's; else the first so many */
-    int64_t experts;            /* 0: the preset's */
-    int64_t vocab;              /* 0: the preset's */
-    const char *ratios;         /* NULL, or "4,128": ratios of the layers, repeated as needed */
-    bool no_mtp;                /* leave the draft block out */
-    bool base;                  /* Base layout: FP8 experts, F32 scales */
-    const char *overrides;      /* NULL, or a JSON object whose keys replace the preset's */
-    size_t overrides_bytes;     /* its length */
+    int64_t layers;         /* 0: the preset's; else the first so many */
+    int64_t experts;        /* 0: the preset's */
+    int64_t vocab;          /* 0: the preset's */
+    const char *ratios;     /* NULL, or "4,128": ratios of the layers, repeated as needed */
+    bool no_mtp;            /* leave the draft block out */
+    bool dspark;            /* the block drafter of the refreshes instead: three stages mtp.0-2 */
+    bool base;              /* Base layout: FP8 experts, F32 scales */
+    const char *overrides;  /* NULL, or a JSON object whose keys replace the preset's */
+    size_t overrides_bytes; /* its length */
     const char *overrides_name; /* the file, for errors */
 } pl_synth_config_options;
 

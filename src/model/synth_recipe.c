@@ -1,11 +1,10 @@
 /* Synthetic tensors, element by element.
  *
  * Notation: u is a number of [-1, 1) made from 1, 2 or 4 bytes of the stream. Vectors and BF16 matrices
- * are mean + amp * u; quantised matrices are random codes whose scales give the rows the wanted gain;
- * head.weight, tid2eid and e_proj are made so that the model's parts fit together. Multiplications and
- * additions are rounded one by one: the bytes are part of the contract, so the order of every
- * operation is as well. */
-#include "model/synth_recipe.h"
+ * are mean + amp * u; quantised matrices are random codes whose scales give the rows the wanted gain; what
+ * must fit another tensor is made in synth_joint.c. Multiplications and additions are rounded one by
+ * one: the bytes are part of the contract, so the order of every operation is as well. */
+#include "model/synth_values.h"
 
 #include <assert.h>
 #include <math.h>
@@ -13,14 +12,8 @@
 #include <string.h>
 
 #include "base/numfmt.h"
-#include "model/synth_stream.h"
 
-enum {
-    BLOCK = 2048, /* elements converted at a time, on the stack */
-    TILE = 128,   /* rows and columns that share a scale of an FP8 matrix */
-    FP4_GROUP = 32,
-    HASH_BITS = 32,
-};
+enum { FP4_GROUP = 32 };
 
 /* rms of the random codes' values, and by how much the scales' jitter over {1/2, 1, 2} raises it */
 static const double fp8_rms = 258.66, fp4_rms = 2.926, jitter_rms = 1.32;
@@ -41,6 +34,8 @@ void pl_synth_recipe_init(pl_synth_recipe *r, const pl_config *config, uint64_t 
     r->seed = seed;
     /* Coprime to V, so that following the bigrams visits every token. */
     r->bigram_step = (int32_t)(0.382 * config->vocab_size);
+    if (r->bigram_step == 0)
+        r->bigram_step = 1;
     while (greatest_common_divisor(r->bigram_step, config->vocab_size) != 1)
         r->bigram_step--;
     for (int b = 0; b < 256; b++)
@@ -66,6 +61,7 @@ static uniform uniform_of(const pl_synth_recipe *r, const pl_tensor_spec *spec)
     case PL_TENSOR_Q_NORM:
     case PL_TENSOR_ENORM:
     case PL_TENSOR_HNORM:
+    case PL_TENSOR_MAIN_NORM:
     case PL_TENSOR_COMP_NORM:
     case PL_TENSOR_INDEX_COMP_NORM:
         return (uniform){1.0f, 0.25f};
@@ -93,7 +89,10 @@ static uniform uniform_of(const pl_synth_recipe *r, const pl_tensor_spec *spec)
     case PL_TENSOR_GATE_BIAS:
         return (uniform){8.08f, 0.4f};
     case PL_TENSOR_EMBED:
+    case PL_TENSOR_MARKOV_W1:
         return (uniform){0.0f, (float)root3};
+    case PL_TENSOR_CONFIDENCE:
+        return (uniform){0.0f, (float)(0.6 * sqrt(3.0 / (double)spec->shape[1]))};
     default:
         assert(!"every vector and BF16 matrix has its case");
         return (uniform){0.0f, 0.0f};
@@ -120,28 +119,6 @@ static double gain_of(pl_tensor_kind kind)
     }
 }
 
-/* ---- u */
-
-static inline float u_of_i16(int16_t i)
-{
-    return (float)i / 32768.0f;
-}
-
-static inline float u_of_i32(int32_t i)
-{
-    return (float)(i >> 8) / 8388608.0f;
-}
-
-static inline float u_of_i8(int8_t i)
-{
-    return (float)i / 128.0f;
-}
-
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- vectors and BF16 matrices */
 
 /* 64-wide blocks of a cache entry get different scales: 1/2, 1, 2, 1/2, ... */
@@ -163,20 +140,20 @@ static void fill_bf16(const pl_synth_recipe *r, const pl_tensor_spec *spec, pl_s
 {
     const uniform d = uniform_of(r, spec);
     const bool scaled = has_block_scales(spec);
-    int16_t raw[BLOCK];
+    int16_t raw[PL_SYNTH_BLOCK];
 
     pl_synth_stream_seek(s, 2 * first);
-    for (uint64_t at = 0; at < n; at += BLOCK) {
-        size_t m = (size_t)smaller(BLOCK, n - at);
+    for (uint64_t at = 0; at < n; at += PL_SYNTH_BLOCK) {
+        size_t m = (size_t)pl_synth_smaller(PL_SYNTH_BLOCK, n - at);
 
         pl_synth_stream_read(s, raw, 2 * m);
         if (scaled)
             for (size_t i = 0; i < m; i++)
-                out[at + i] = pl_f32_to_bf16((d.mean + d.amp * u_of_i16(raw[i])) *
+                out[at + i] = pl_f32_to_bf16((d.mean + d.amp * pl_synth_u_of_i16(raw[i])) *
                                              block_scale(first + at + i));
         else
             for (size_t i = 0; i < m; i++)
-                out[at + i] = pl_f32_to_bf16(d.mean + d.amp * u_of_i16(raw[i]));
+                out[at + i] = pl_f32_to_bf16(d.mean + d.amp * pl_synth_u_of_i16(raw[i]));
     }
 }
 
@@ -189,7 +166,7 @@ static void read_u32(pl_synth_stream *s, uint64_t first, uint64_t n, float *out)
         int32_t raw;
 
         memcpy(&raw, &out[i], sizeof raw);
-        out[i] = u_of_i32(raw);
+        out[i] = pl_synth_u_of_i32(raw);
     }
 }
 
@@ -252,7 +229,7 @@ static void fill_e8m0_scales(const pl_tensor_spec *spec, pl_synth_stream *s, uin
                              uint64_t n, uint8_t *out)
 {
     const bool fp4 = is_fp4(spec);
-    const double k = (double)(spec->shape[1] * (fp4 ? FP4_GROUP : TILE));
+    const double k = (double)(spec->shape[1] * (fp4 ? FP4_GROUP : PL_SYNTH_TILE));
     const double rms = (fp4 ? fp4_rms : fp8_rms) * jitter_rms;
     const int base = nearest_log2(gain_of(spec->kind) / (sqrt(k) * rms));
 
@@ -265,7 +242,7 @@ static void fill_e8m0_scales(const pl_tensor_spec *spec, pl_synth_stream *s, uin
 static void fill_f32_scales(const pl_tensor_spec *spec, pl_synth_stream *s, uint64_t first,
                             uint64_t n, float *out)
 {
-    const double k = (double)(spec->shape[1] * TILE);
+    const double k = (double)(spec->shape[1] * PL_SYNTH_TILE);
     const float middle = (float)(gain_of(spec->kind) / (sqrt(k) * fp8_rms));
 
     read_u32(s, first, n, out);
@@ -273,175 +250,12 @@ static void fill_f32_scales(const pl_tensor_spec *spec, pl_synth_stream *s, uint
         out[i] = middle * (1.0f + 0.6f * out[i]);
 }
 
-/* ---- mtp e_proj: 0.8 I + noise, quantised as a converter would */
-
-typedef struct e_proj {
-    uint64_t d;
-    float amp;
-    bool f32_scale;
-} e_proj;
-
-static inline float e_proj_value(const e_proj *p, uint8_t byte, bool diagonal)
-{
-    float w = p->amp * u_of_i8((int8_t)byte);
-
-    return diagonal ? w + 0.8f : w;
-}
-
-/* Scale of the tile whose top left element is (row, column); `e8m0` gets the byte of a power of two. */
-static float e_proj_scale(const e_proj *p, pl_synth_stream *s, uint64_t row, uint64_t column,
-                          uint8_t *e8m0)
-{
-    float amax = 0x1p-100f;
-    uint32_t bits;
-    uint8_t raw[TILE];
-
-    for (uint64_t i = row; i < row + TILE; i++) {
-        pl_synth_stream_seek(s, i * p->d + column);
-        pl_synth_stream_read(s, raw, TILE);
-        for (uint64_t j = 0; j < TILE; j++) {
-            float w = fabsf(e_proj_value(p, raw[j], i == column + j));
-            amax = w > amax ? w : amax;
-        }
-    }
-    if (p->f32_scale)
-        return amax / 448.0f;
-    /* 2^ceil(log2(amax / 448)), read from the bits (section 0.4) */
-    bits = pl_f32_bits(amax * (float)(1.0 / 448));
-    *e8m0 = (uint8_t)((bits >> 23) + ((bits & 0x7FFFFFu) != 0));
-    return pl_f32_from_bits((uint32_t)*e8m0 << 23);
-}
-
-static e_proj e_proj_of(const pl_synth_recipe *r, bool f32_scale)
-{
-    const double d = r->config->hidden_size;
-
-    return (e_proj){(uint64_t)r->config->hidden_size, (float)(0.35 * sqrt(3.0 / d)), f32_scale};
-}
-
-/* Whole bands of 128 rows; the random bytes are turned into codes in place. */
-static void fill_e_proj(const pl_synth_recipe *r, pl_synth_stream *s, uint64_t first, uint64_t n,
-                        uint8_t *out)
-{
-    const e_proj p = e_proj_of(r, r->config->expert_dtype_fp8);
-    const uint64_t top = first / p.d, bottom = (first + n) / p.d;
-
-    pl_synth_stream_seek(s, first);
-    pl_synth_stream_read(s, out, n);
-    for (uint64_t band = top; band < bottom; band += TILE)
-        for (uint64_t column = 0; column < p.d; column += TILE) {
-            uint8_t byte = 0;
-            const float scale = e_proj_scale(&p, s, band, column, &byte);
-
-            for (uint64_t i = band; i < band + TILE; i++)
-                for (uint64_t j = column; j < column + TILE; j++) {
-                    uint8_t *code = &out[(i - top) * p.d + j];
-                    *code = pl_f32_to_e4m3(e_proj_value(&p, *code, i == j) / scale);
-                }
-        }
-}
-
-static void fill_e_proj_scales(const pl_synth_recipe *r, const pl_tensor_spec *spec, uint64_t first,
-                               uint64_t n, void *out)
-{
-    const e_proj p = e_proj_of(r, spec->dtype == PL_DTYPE_F32);
-    const uint64_t columns = (uint64_t)spec->shape[1];
-    pl_synth_stream s; /* of the weight */
-
-    pl_synth_stream_init(&s, r->seed, "mtp.0.e_proj.weight");
-    for (uint64_t i = 0; i < n; i++) {
-        uint8_t byte = 0;
-        const float scale =
-            e_proj_scale(&p, &s, (first + i) / columns * TILE, (first + i) % columns * TILE, &byte);
-        if (p.f32_scale)
-            ((float *)out)[i] = scale;
-        else
-            ((uint8_t *)out)[i] = byte;
-    }
-}
-
-/* ---- hash routing: the positions of the k smallest of E random numbers, earlier ones first on ties */
-
-static void smallest_of_row(pl_synth_stream *s, int64_t n_experts, int64_t k, int64_t *row)
-{
-    uint16_t keys[256];
-    int64_t n_kept = 0;
-
-    /* row[] holds key << 32 | expert, ascending, until the end: then only the expert. */
-    for (int64_t e = 0; e < n_experts; e++) {
-        int64_t at, entry;
-
-        if (e % 256 == 0)
-            pl_synth_stream_read(s, keys, 2 * (size_t)smaller(256, (uint64_t)(n_experts - e)));
-        entry = (int64_t)keys[e % 256] << HASH_BITS | e;
-        if (n_kept == k && entry > row[k - 1])
-            continue;
-        for (at = n_kept < k ? n_kept++ : k - 1; at > 0 && row[at - 1] > entry; at--)
-            row[at] = row[at - 1];
-        row[at] = entry;
-    }
-    for (int64_t i = 0; i < k; i++)
-        row[i] &= (INT64_C(1) << HASH_BITS) - 1;
-}
-
-static void fill_tid2eid(const pl_synth_recipe *r, pl_synth_stream *s, uint64_t first, uint64_t n,
-                         int64_t *out)
-{
-    const int64_t n_experts = r->config->n_experts, k = r->config->n_experts_per_tok;
-
-    pl_synth_stream_seek(s, 2 * (uint64_t)n_experts * (first / (uint64_t)k));
-    for (uint64_t i = 0; i < n; i += (uint64_t)k)
-        smallest_of_row(s, n_experts, k, out + i);
-}
-
-/* ---- head: row v leans towards embed row v - bigram_step (mod V), plus noise */
-
-/* Elements whose embedding rows follow each other without a wrap. */
-static void fill_head_run(const pl_synth_recipe *r, pl_synth_stream *noise, uint64_t embed_first,
-                          uint64_t n, uint16_t *out)
-{
-    const double d = r->config->hidden_size;
-    const double lean = fmin(1.0, 7.5 / sqrt(d));
-    const float embed_amp = (float)sqrt(3.0), embed_gain = (float)(lean / sqrt(d));
-    const float noise_amp = (float)sqrt((1 - lean * lean) * 3.0 / d);
-    int16_t raw_noise[BLOCK], raw_embed[BLOCK];
-    pl_synth_stream embed;
-
-    pl_synth_stream_init(&embed, r->seed, "embed.weight");
-    pl_synth_stream_seek(&embed, 2 * embed_first);
-    for (uint64_t at = 0; at < n; at += BLOCK) {
-        size_t m = (size_t)smaller(BLOCK, n - at);
-
-        pl_synth_stream_read(noise, raw_noise, 2 * m);
-        pl_synth_stream_read(&embed, raw_embed, 2 * m);
-        for (size_t i = 0; i < m; i++) {
-            float e = pl_bf16_round(embed_amp * u_of_i16(raw_embed[i]));
-            out[at + i] = pl_f32_to_bf16(e * embed_gain + noise_amp * u_of_i16(raw_noise[i]));
-        }
-    }
-}
-
-static void fill_head(const pl_synth_recipe *r, pl_synth_stream *s, uint64_t first, uint64_t n,
-                      uint16_t *out)
-{
-    const uint64_t d = (uint64_t)r->config->hidden_size;
-    const uint64_t wrap = (uint64_t)r->bigram_step * d; /* here the embedding starts anew */
-    const uint64_t total = (uint64_t)r->config->vocab_size * d;
-    const uint64_t before = first < wrap ? smaller(n, wrap - first) : 0;
-
-    pl_synth_stream_seek(s, 2 * first);
-    if (before)
-        fill_head_run(r, s, total - wrap + first, before, out);
-    if (n > before)
-        fill_head_run(r, s, first + before - wrap, n - before, out + before);
-}
-
 /* ---- the one entry */
 
 uint64_t pl_synth_recipe_unit(const pl_synth_recipe *r, const pl_tensor_spec *spec)
 {
     if (spec->kind == PL_TENSOR_E_PROJ && !spec->is_scale)
-        return (uint64_t)TILE * (uint64_t)r->config->hidden_size;
+        return (uint64_t)PL_SYNTH_TILE * (uint64_t)r->config->hidden_size;
     if (spec->kind == PL_TENSOR_GATE_TID2EID)
         return (uint64_t)r->config->n_experts_per_tok;
     return 1;
@@ -470,16 +284,18 @@ void pl_synth_recipe_fill(const pl_synth_recipe *r, const pl_tensor_spec *spec, 
 
     pl_synth_stream_init(&s, r->seed, t.name);
     if (t.kind == PL_TENSOR_HEAD)
-        fill_head(r, &s, first, n, out);
+        pl__synth_fill_head(r, &s, first, n, out);
+    else if (t.kind == PL_TENSOR_MARKOV_W2)
+        pl__synth_fill_markov_w2(r, &t, &s, first, n, out);
     else if (t.kind == PL_TENSOR_GATE_TID2EID)
-        fill_tid2eid(r, &s, first, n, out);
+        pl__synth_fill_tid2eid(r, &s, first, n, out);
     else if (t.kind == PL_TENSOR_HC_ATTN_BASE || t.kind == PL_TENSOR_HC_FFN_BASE ||
              t.kind == PL_TENSOR_HC_HEAD_BASE)
         fill_hc_base(&t, &s, first, n, out);
     else if (t.kind == PL_TENSOR_E_PROJ && t.is_scale)
-        fill_e_proj_scales(r, &t, first, n, out);
+        pl__synth_fill_e_proj_scales(r, &t, first, n, out);
     else if (t.kind == PL_TENSOR_E_PROJ)
-        fill_e_proj(r, &s, first, n, out);
+        pl__synth_fill_e_proj(r, &s, first, n, out);
     else if (t.is_scale && t.dtype == PL_DTYPE_F32)
         fill_f32_scales(&t, &s, first, n, out);
     else if (t.is_scale)

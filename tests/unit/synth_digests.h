@@ -5,9 +5,12 @@
  *     python3 tests/oracle/synth.py OUT --preset P --seed S [--config OVERRIDES.json]
  *     cd OUT && sha256sum *
  *
- * `whole` is the digest of config.json, the index and the shards in order, one behind the other. */
+ * and tests/oracle/dspark_synth.py, with the same options, for the block drafter. `whole` is the digest of config.json, the index and the shards in order, one behind the other. */
 #ifndef PL_TESTS_SYNTH_DIGESTS_H
 #define PL_TESTS_SYNTH_DIGESTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
 
 struct digest {
     const char *file, *sha256;
@@ -95,6 +98,7 @@ static const struct whole {
     const char *preset, *overrides;
     uint64_t seed;
     const char *sha256;
+    bool dspark; /* made by dspark_synth.py */
 } whole_digests[] = {
     {"nano",
      "{\"index_topk\": 5, \"swiglu_limit\": 1.5, \"n_routed_experts\": 6, \"num_experts_per_tok\": "
@@ -117,6 +121,13 @@ static const struct whole {
      "\"new\\u00e9\\ud83d\\ude00\\u007f\\n\": [[], {}, {\"a\": null}, true, \"\\\"\\\\\\/\\t\"], "
      "\"attention_dropout\": -0.0, \"x\": [1E16, 123456789012345678, 5e-324, 0.0001, 1e-5]}",
      5u, "2cb643fd2e8d62be144545cbc08a145f40bbcff1814baef937a3bba699a36bcf"},
+    {"nano", NULL, 21u, "58aefd908ee353d1132dc0af981df8c86111cae1e429bf8f006ab2ea95b02afe", true},
+    {"mini-pro", NULL, 5u, "240915eff7016fd548246a632c8191fc619c74004b578da9d282b2ce2f2c0b60",
+     true},
+    {"nano",
+     "{\"dspark_block_size\": 3, \"dspark_markov_rank\": 96, \"dspark_target_layer_ids\": [0, 2], "
+     "\"vocab_size\": 383, \"num_hidden_layers\": 4, \"compress_ratios\": [4, 0, 128, 4]}",
+     9u, "ba6b1b277c3e3c7f23fa2cb63ade56e803d3c2d1406f0bee311604d09cf303ce", true},
 };
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/selftest.h"
 #include "support/check.h"
 
@@ -261,6 +262,8 @@ static void names_of_levels(void **state)
                 "scalar, avx2, avx512, avx512bf16 or f64", NULL);
 }
 
+static int n_logged;
+
 static pl_status passes(pl_error *err)
 {
     return PL_OK;
@@ -274,11 +277,9 @@ static pl_status fails(pl_error *err)
 enum { ALL_BUILT = (1 << PL_LEVEL_COUNT) - 1, AVX2_BUILT = 1 << PL_LEVEL_F64 | 3 };
 
 static const pl_selftest sound[] = {
-    {PL_LEVEL_AVX2, "x", passes}, {PL_LEVEL_AVX512, "x", passes}, {PL_LEVEL_SCALAR, NULL, NULL}};
-static const pl_selftest broken512[] = {{PL_LEVEL_AVX512, "dot", fails},
-                                        {PL_LEVEL_SCALAR, NULL, NULL}};
-static const pl_selftest broken_scalar[] = {{PL_LEVEL_SCALAR, "dot", fails},
-                                            {PL_LEVEL_SCALAR, NULL, NULL}};
+    {PL_LEVEL_AVX2, "x", false, passes}, {PL_LEVEL_AVX512, "x", false, passes}, {0}};
+static const pl_selftest broken512[] = {{PL_LEVEL_AVX512, "dot", false, fails}, {0}};
+static const pl_selftest broken_scalar[] = {{PL_LEVEL_SCALAR, "dot", false, fails}, {0}};
 static const pl_selftest *const sound_tests[] = {pl_base_selftests, sound, NULL};
 static const pl_selftest *const broken512_tests[] = {pl_base_selftests, broken512, NULL};
 static const pl_selftest *const broken_tests[] = {broken_scalar, NULL};
@@ -344,9 +345,29 @@ static void a_failing_self_test_bars_its_level_and_those_above(void **state)
                 PL_ERR_INTERNAL, &err, "self-test of level avx512: dot", NULL);
     check_error(pl_level_choose(&z5, ALL_BUILT, NULL, NULL, broken_tests, &c, &err),
                 PL_ERR_INTERNAL, &err, "self-test of level scalar: dot", NULL);
-    check_error(pl_selftest_run(broken_tests, PL_LEVEL_F64, &err), PL_ERR_INTERNAL, &err, "scalar",
-                NULL);
-    check_ok(pl_selftest_run(broken512_tests, PL_LEVEL_AVX2, &err), &err);
+    check_error(pl_selftest_run(broken_tests, PL_LEVEL_F64, NULL, &err), PL_ERR_INTERNAL, &err,
+                "scalar", NULL);
+    check_ok(pl_selftest_run(broken512_tests, PL_LEVEL_AVX2, NULL, &err), &err);
+}
+
+static void a_warning_does_not_bar(void **state)
+{
+    static const pl_selftest warns[] = {
+        {PL_LEVEL_SCALAR, "edge", true, fails}, {PL_LEVEL_SCALAR, "x", false, passes}, {0}};
+    static const pl_selftest *const tests[] = {warns, NULL};
+    struct recorded r = {zen1, 7};
+    pl_cpu cpu = detect(&r);
+    pl_level_choice c;
+    pl_error err;
+
+    check_ok(pl_level_choose(&cpu, ALL_BUILT, NULL, NULL, tests, &c, &err), &err);
+    assert_int_equal(c.level, PL_LEVEL_AVX2);
+    assert_string_equal(c.warning,
+                        "self-test of level scalar: dot: case 3 is wrong (got 1, want 2)");
+    check_ok(pl_level_choose(&cpu, ALL_BUILT, "scalar", NULL, tests, &c, &err), &err);
+    assert_true(c.warning[0]);
+    check_ok(pl_level_choose(&cpu, ALL_BUILT, NULL, NULL, sound_tests, &c, &err), &err);
+    assert_string_equal(c.warning, "");
 }
 
 /* The arithmetic of the scalar level, here; and that its tests notice a wrong environment. */
@@ -354,9 +375,10 @@ static void base_tests_pass_here_and_can_fail(void **state)
 {
     static const pl_selftest *const tests[] = {pl_base_selftests, NULL};
     bool chain_failed = false, elementwise_failed = false;
-    pl_error err;
+    pl_error err, warning;
 
-    check_ok(pl_selftest_run(tests, PL_LEVEL_SCALAR, &err), &err);
+    check_ok(pl_selftest_run(tests, PL_LEVEL_SCALAR, &warning, &err), &err);
+    assert_string_equal(warning.msg, "");
     for (const pl_selftest *t = pl_base_selftests; t->name; t++) {
         if (strcmp(t->name, "chain") == 0) /* without FTZ and DAZ */
             chain_failed = t->run(&err) == PL_ERR_INTERNAL;
@@ -383,6 +405,17 @@ static void this_processor_runs_this_test(void **state)
 #endif
 }
 
+static void drop_line(void *user, pl_log_level level, const char *line)
+{
+    ++*(int *)user;
+}
+
+/* Failing self-tests are logged, here on purpose; the log must have heard of them. */
+static void failures_were_logged(void **state)
+{
+    assert_true(n_logged >= 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -394,8 +427,12 @@ int main(void)
         cmocka_unit_test(the_best_level_is_chosen),
         cmocka_unit_test(requests_lower_and_never_raise),
         cmocka_unit_test(a_failing_self_test_bars_its_level_and_those_above),
+        cmocka_unit_test(a_warning_does_not_bar),
         cmocka_unit_test(base_tests_pass_here_and_can_fail),
         cmocka_unit_test(this_processor_runs_this_test),
+        cmocka_unit_test(failures_were_logged),
     };
+
+    pl_log_set_sink(drop_line, &n_logged);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

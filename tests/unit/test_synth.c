@@ -26,14 +26,20 @@ static pl_synth_config_options options_of(const char *preset, const char *overri
                                      .overrides_name = "overrides"};
 }
 
-static pl_synth *create(const char *preset, const char *overrides, uint64_t seed)
+static pl_synth *create_from(const pl_synth_config_options *o, uint64_t seed)
 {
-    pl_synth_config_options o = options_of(preset, overrides);
     pl_error err = {0};
     pl_synth *s;
 
-    check_ok(pl_synth_create(&o, seed, &s, &err), &err);
+    check_ok(pl_synth_create(o, seed, &s, &err), &err);
     return s;
+}
+
+static pl_synth *create(const char *preset, const char *overrides, uint64_t seed)
+{
+    pl_synth_config_options o = options_of(preset, overrides);
+
+    return create_from(&o, seed);
 }
 
 static void write_to(const pl_synth *s, const char *folder, const pl_synth_write_options *o)
@@ -148,15 +154,19 @@ static void mini_pro_is_the_oracles_for_small_and_large_seeds(void **state)
     }
 }
 
-/* Odd vocabularies and expert counts, no mtp, Base, the largest seed, a config with every kind of text. */
+/* Odd vocabularies and expert counts, no mtp, Base, the largest seed, a config with every kind of text, the
+ * block drafter. */
 static void unusual_checkpoints_are_the_oracles(void **state)
 {
     for (size_t i = 0; i < sizeof whole_digests / sizeof whole_digests[0]; i++) {
         const struct whole *w = &whole_digests[i];
-        pl_synth *s = create(w->preset, w->overrides, w->seed);
+        pl_synth_config_options o = options_of(w->preset, w->overrides);
         char folder[SCRATCH_PATH_BYTES], path[2 * SCRATCH_PATH_BYTES], hex[SHA256_HEX_BYTES];
+        pl_synth *s;
         sha256 sum;
 
+        o.dspark = w->dspark;
+        s = create_from(&o, w->seed);
         scratch_create(folder);
         write_to(s, folder, &two_threads);
         sha256_init(&sum);
@@ -171,7 +181,7 @@ static void unusual_checkpoints_are_the_oracles(void **state)
         }
         sha256_end(&sum, hex);
         if (strcmp(hex, w->sha256) != 0)
-            fail_msg("%s: got digest %s, want %s", w->overrides, hex, w->sha256);
+            fail_msg("case %zu: got digest %s, want %s", i, hex, w->sha256);
         pl_synth_destroy(s);
         scratch_remove(folder);
     }
@@ -212,12 +222,9 @@ static void check_cuts(const pl_synth_recipe *r, const pl_tensor_spec *spec)
 
 static void cuts_do_not_show(void **state)
 {
-    static const char *const overrides[] = {"{\"hidden_size\": 256, \"n_routed_experts\": 2}",
-                                            "{\"hidden_size\": 256, \"n_routed_experts\": 2, "
-                                            "\"expert_dtype\": \"fp8\"}"};
-
-    for (size_t i = 0; i < 2; i++) {
-        pl_synth_config_options o = options_of("nano", overrides[i]);
+    for (int i = 0; i < 3; i++) {
+        pl_synth_config_options o =
+            options_of("nano", "{\"hidden_size\": 256, \"n_routed_experts\": 2}");
         pl_tensor_spec *specs = calloc(1000, sizeof *specs), *end = specs;
         pl_synth_recipe r;
         pl_storage storage;
@@ -226,12 +233,14 @@ static void cuts_do_not_show(void **state)
         size_t text_bytes;
         char *text;
 
+        o.base = i == 1;
+        o.dspark = i == 2;
         check_ok(pl_synth_config_create(&o, &text, &text_bytes, &config, &err), &err);
         storage = pl_storage_of_config(&config);
         pl_synth_recipe_init(&r, &config, 11);
         pl_tensors_each(&config, &storage, keep_spec, &end);
         for (const pl_tensor_spec *s = specs; s < end; s++)
-            if (s->layer == PL_LAYER_GLOBAL || s->layer == 1 || s->layer == PL_LAYER_MTP)
+            if (s->layer == PL_LAYER_GLOBAL || s->layer == 1 || s->layer <= PL_LAYER_MTP)
                 check_cuts(&r, s);
         free(text);
         free(specs);
@@ -273,22 +282,29 @@ static void threads_do_not_show(void **state)
 static void headers_only_has_the_released_shapes_and_no_data(void **state)
 {
     static const struct {
-        const char *preset, *overrides;
+        const char *preset;
+        bool base, dspark;
         size_t n_tensors, n_shards;
         uint64_t bytes;
     } cases[] = {
-        /* specification section 9.1 */
-        {"flash", NULL, 69187, 46, 159609485896},
-        {"flash", "{\"expert_dtype\": \"fp8\"}", 69189, 46, 294673469000},
-        {"pro", NULL, 145116, 64, 864704792696},
-        {"pro", "{\"expert_dtype\": \"fp8\"}", 145118, 64, 1606032540792},
+        /* specification section 9.1; dspark specification section 6 */
+        {"flash", false, false, 69187, 46, 159609485896},
+        {"flash", true, false, 69189, 46, 294673469000},
+        {"flash", false, true, 72317, 48, 166878536440},
+        {"pro", false, false, 145116, 64, 864704792696},
+        {"pro", true, false, 145118, 64, 1606032540792},
+        {"pro", false, true, 149782, 66, 892727580904},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        pl_synth *s = create(cases[i].preset, cases[i].overrides, 1);
+        pl_synth_config_options o = options_of(cases[i].preset, NULL);
         char folder[SCRATCH_PATH_BYTES], path[2 * SCRATCH_PATH_BYTES], start[256];
         uint64_t apparent = 0, on_disk = 0, headers = 0;
+        pl_synth *s;
 
+        o.base = cases[i].base;
+        o.dspark = cases[i].dspark;
+        s = create_from(&o, 1);
         assert_int_equal(pl_synth_n_tensors(s), cases[i].n_tensors);
         assert_int_equal(pl_synth_n_shards(s), cases[i].n_shards);
         assert_int_equal(pl_synth_data_bytes(s), cases[i].bytes);
@@ -502,6 +518,9 @@ static void wrong_configurations_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         check_refused(options_of("nano", cases[i].overrides), cases[i].status, cases[i].want);
     check_refused(options_of("mini", NULL), PL_ERR_INVALID, "--preset: unknown (got 'mini'");
+    o.no_mtp = o.dspark = true;
+    check_refused(o, PL_ERR_INVALID, "--dspark: contradicts --no-mtp");
+    o.no_mtp = o.dspark = false;
     o.layers = 6;
     check_refused(o, PL_ERR_INVALID, "--layers: more than nano has (got 6, want at most 5");
     o.layers = 257;
@@ -554,6 +573,44 @@ static void options_cut_a_preset(void **state)
     assert_int_equal(c.compress_ratio[49], 128);
 }
 
+static void drafter_keys_fit_a_cut_model(void **state)
+{
+    pl_synth_config_options o = options_of("flash", NULL);
+    pl_error err = {0};
+    pl_config c;
+    size_t n;
+    char *text;
+
+    o.dspark = true;
+    check_ok(pl_synth_config_create(&o, &text, &n, &c, &err), &err);
+    free(text);
+    assert_int_equal(c.n_ratios, 46);
+    assert_int_equal(c.dspark_markov_rank, 256);
+    assert_int_equal(c.dspark_noise_token_id, 128799);
+    assert_int_equal(c.n_dspark_target_layers, 3);
+    assert_int_equal(c.dspark_target_layer[0], 40);
+    o.layers = 2;
+    o.vocab = 1000;
+    check_ok(pl_synth_config_create(&o, &text, &n, &c, &err), &err);
+    free(text);
+    assert_int_equal(c.n_ratios, 5);
+    assert_int_equal(c.dspark_noise_token_id, 997);
+    assert_int_equal(c.n_dspark_target_layers, 2);
+    assert_int_equal(c.dspark_target_layer[1], 1);
+}
+
+/* No bigram step is coprime to 2 and below 0.382 x 2: the recipe must still end. */
+static void the_smallest_vocabulary_works(void **state)
+{
+    pl_synth *s = create("nano", "{\"vocab_size\": 2}", 1);
+    char folder[SCRATCH_PATH_BYTES];
+
+    scratch_create(folder);
+    write_to(s, folder, &two_threads);
+    scratch_remove(folder);
+    pl_synth_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -570,6 +627,8 @@ int main(void)
         cmocka_unit_test(an_interrupted_run_leaves_nothing_that_looks_whole),
         cmocka_unit_test(wrong_configurations_are_refused),
         cmocka_unit_test(options_cut_a_preset),
+        cmocka_unit_test(drafter_keys_fit_a_cut_model),
+        cmocka_unit_test(the_smallest_vocabulary_works),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
@@ -124,6 +125,28 @@ static void a_signal_stops_and_cleans_up(void **state)
     scratch_remove(folder);
 }
 
+/* Stands for every write that the system refuses in the middle. */
+static void a_size_limit_is_status_3_and_cleaned_up(void **state)
+{
+    char folder[SCRATCH_PATH_BYTES], path[2 * SCRATCH_PATH_BYTES];
+    struct rlimit old, low;
+
+    scratch_create(folder);
+    getrlimit(RLIMIT_FSIZE, &old);
+    low = old;
+    low.rlim_cur = 1 << 20;
+    setrlimit(RLIMIT_FSIZE, &low);
+    check_failure(RUN(folder), 3, "File too large");
+    setrlimit(RLIMIT_FSIZE, &old);
+    snprintf(path, sizeof path, "%s/model-00001-of-00008.safetensors", folder);
+    assert_int_equal(access(path, F_OK), 0); /* 128 KiB */
+    snprintf(path, sizeof path, "%s/.plimsoll-synth.partial", folder);
+    assert_int_equal(access(path, F_OK), -1);
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
+    assert_int_equal(access(path, F_OK), -1);
+    scratch_remove(folder);
+}
+
 static void help_names_every_option(void **state)
 {
     struct result r = RUN("--help");
@@ -141,6 +164,7 @@ int main(void)
         cmocka_unit_test(wrong_use_is_status_2),
         cmocka_unit_test(a_refusing_system_is_status_3),
         cmocka_unit_test(a_signal_stops_and_cleans_up),
+        cmocka_unit_test(a_size_limit_is_status_3_and_cleaned_up),
         cmocka_unit_test(help_names_every_option),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
