@@ -60,14 +60,17 @@ pl_status pl_mem_read_usage(pl_mem_usage *u, pl_error *err)
     return PL_OK;
 }
 
-pl_status pl_mem_read_exact(uint64_t *resident_bytes, pl_error *err)
+pl_status pl_mem_read_exact(uint64_t *resident_bytes, uint64_t *anonymous_bytes, pl_error *err)
 {
-    const struct field field = {"Rss:", resident_bytes};
+    uint64_t anonymous = 0;
+    const struct field fields[] = {{"Rss:", resident_bytes}, {"Anonymous:", &anonymous}};
 
     *resident_bytes = 0;
-    PL_TRY(read_fields("/proc/self/smaps_rollup", &field, 1, err));
+    PL_TRY(read_fields("/proc/self/smaps_rollup", fields, 2, err));
     if (*resident_bytes == 0)
         return pl_error_set(err, PL_ERR_IO, "/proc/self/smaps_rollup: no Rss");
+    if (anonymous_bytes)
+        *anonymous_bytes = anonymous;
     return PL_OK;
 }
 

@@ -20,9 +20,10 @@ typedef struct pl_mem_usage {
  * resident_bytes may be off by some pages for each processor; pl_mem_read_exact is not. */
 PL_MUST_CHECK pl_status pl_mem_read_usage(pl_mem_usage *u, pl_error *err);
 
-/* Resident bytes of this process, by walking its page tables: exact, and slow (milliseconds per GiB of
- * 4 KiB pages). */
-PL_MUST_CHECK pl_status pl_mem_read_exact(uint64_t *resident_bytes, pl_error *err);
+/* Bytes present now, by walking this process's page tables: exact, and slow (milliseconds per GiB of 4 KiB
+ * pages). `anonymous_bytes`, the part of them that no file backs, may be NULL. */
+PL_MUST_CHECK pl_status pl_mem_read_exact(uint64_t *resident_bytes, uint64_t *anonymous_bytes,
+                                          pl_error *err);
 
 /* Sets peak_resident_bytes to what is resident now. IO where the kernel has no clear_refs. */
 PL_MUST_CHECK pl_status pl_mem_reset_peak(pl_error *err);

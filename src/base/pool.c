@@ -15,61 +15,18 @@
 #include "base/pool.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "base/fpenv.h"
-#include "base/log.h"
+#include "base/pool_internal.h"
 
 /* Long enough for the serial stretch between two operators of a step, short beside a step. */
 enum { SPIN_NS = 50000 };
-
-/* A line of its own, and the one that the prefetcher brings along. */
-enum { LINE_BYTES = 128 };
-
-struct slot {
-    _Alignas(LINE_BYTES) _Atomic uint64_t claim; /* generation << 32 | tiles left */
-    int64_t end;                                 /* tiles left are end - left .. end - 1 */
-};
-
-struct worker {
-    pl_pool *pool;
-    int index;
-    pthread_t thread;
-};
-
-struct pl_pool {
-    int n_workers;
-    int n_started; /* threads that exist; n_workers - 1 after creation */
-    int max_wake;
-    bool spin;
-    bool restore_caller;
-    cpu_set_t caller_mask;
-    pthread_mutex_t turn; /* held during a run */
-    pl_pool_fn *fn;       /* the job: written before publication, read under a claim */
-    void *user;
-    struct worker *workers; /* n_workers; entry 0 is the caller and has no thread */
-    struct slot *slots;     /* n_workers */
-
-    _Alignas(LINE_BYTES) _Atomic uint32_t generation;
-    _Atomic uint32_t n_sleeping;
-    _Atomic bool stop;
-
-    _Alignas(LINE_BYTES) _Atomic uint32_t pending; /* tiles not yet done */
-    _Atomic uint32_t caller_sleeps;
-};
 
 /* The run that this thread is inside of: how a nested call is recognised. */
 struct frame {
@@ -114,7 +71,7 @@ static bool spin_until(const _Atomic uint32_t *word, uint32_t value, bool equal)
 }
 
 /* On success the caller owns *tile and may read the job. */
-static bool claim_tile(struct slot *slot, int64_t *tile)
+static bool claim_tile(struct pl__pool_slot *slot, int64_t *tile)
 {
     uint64_t c = atomic_load_explicit(&slot->claim, memory_order_acquire);
 
@@ -167,25 +124,9 @@ static uint32_t wait_for_work(pl_pool *p, uint32_t seen)
     return g;
 }
 
-/* Makes every page of the calling thread's stack resident, as the plan has it. Each byte is written back
- * as it was read, so pages in use are unharmed. */
-__attribute__((no_sanitize_address)) static void touch_stack(void)
+void *pl__pool_worker_main(void *arg)
 {
-    size_t bytes, page = (size_t)sysconf(_SC_PAGESIZE);
-    pthread_attr_t attr;
-    void *low;
-
-    if (pthread_getattr_np(pthread_self(), &attr) != 0)
-        return;
-    if (pthread_attr_getstack(&attr, &low, &bytes) == 0)
-        for (volatile char *c = low, *end = c + bytes; c < end; c += page)
-            *c = *c;
-    pthread_attr_destroy(&attr);
-}
-
-static void *worker_main(void *arg)
-{
-    struct worker *w = arg;
+    struct pl__pool_worker *w = arg;
     pl_pool *p = w->pool;
     struct frame frame = {p, w->index, NULL};
     uint32_t seen = 0; /* the generation at creation */
@@ -193,7 +134,9 @@ static void *worker_main(void *arg)
 
     snprintf(name, sizeof name, "pl-worker-%d", w->index);
     pthread_setname_np(pthread_self(), name);
-    touch_stack();
+    /* By this thread, so that its memory node holds it. */
+    w->start = pl_mem_touch(w->stack, p->stack_bytes, NULL);
+    report_done(p, 1); /* the creator waits for it */
     innermost = &frame;
     for (;;) {
         seen = wait_for_work(p, seen);
@@ -225,7 +168,7 @@ static void publish(pl_pool *p, int64_t first, uint32_t n_tiles)
         futex_wake(&p->generation, n - 1 < p->max_wake ? (int)(n - 1) : p->max_wake);
 }
 
-static void wait_for_tiles(pl_pool *p)
+void pl__pool_wait(pl_pool *p)
 {
     uint32_t left;
 
@@ -251,7 +194,7 @@ static void run_parallel(pl_pool *p, int64_t n_tiles, pl_pool_fn *fn, void *user
         int64_t left = n_tiles - first;
         publish(p, first, (uint32_t)(left < INT32_MAX ? left : INT32_MAX));
         work(p, 0);
-        wait_for_tiles(p);
+        pl__pool_wait(p);
     }
 }
 
@@ -283,143 +226,9 @@ int pl_pool_n_workers(const pl_pool *p)
     return p->n_workers;
 }
 
-size_t pl_pool_heap_bytes(int n_workers)
+void pl__pool_stop(pl_pool *p)
 {
-    size_t n = (size_t)n_workers;
-
-    return sizeof(pl_pool) + n * sizeof(struct slot) +
-           (n * sizeof(struct worker) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
-}
-
-size_t pl_pool_stacks_bytes(int n_workers, size_t stack_bytes)
-{
-    return (size_t)(n_workers - 1) * (stack_bytes ? stack_bytes : PL_POOL_STACK_BYTES);
-}
-
-/* Pinning is a matter of speed only, so a refusal is logged and not an error. */
-static void pin(pthread_t thread, int worker, const pl_topology *t)
-{
-    cpu_set_t mask;
-    int cpu = t->cpus[worker].os_id;
-
-    CPU_ZERO(&mask);
-    if (cpu < CPU_SETSIZE)
-        CPU_SET(cpu, &mask);
-    if (pthread_setaffinity_np(thread, sizeof mask, &mask) != 0)
-        pl_log(PL_LOG_WARN, "pin", "worker=%d cpu=%d result=refused", worker, cpu);
-}
-
-static pl_status start_thread(pl_pool *p, int index, const pthread_attr_t *attr, pl_error *err)
-{
-    struct worker *w = &p->workers[index];
-    sigset_t all, before;
-    int e;
-
-    /* A signal is for the program's own threads; the four below report a fault of this very thread. */
-    sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGFPE);
-    sigdelset(&all, SIGILL);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    e = pthread_create(&w->thread, attr, worker_main, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (e)
-        return pl_error_set(err, PL_ERR_NOMEM, "pool: cannot start a thread (got %s, want %d)",
-                            strerror(e), p->n_workers - 1);
-    p->n_started++;
-    return PL_OK;
-}
-
-static pl_status start_threads(pl_pool *p, const pl_pool_params *params, const pl_topology *t,
-                               pl_error *err)
-{
-    size_t stack = params->stack_bytes ? params->stack_bytes : PL_POOL_STACK_BYTES;
-    bool pinned = !params->no_pin && p->n_workers <= t->n_cpus;
-    pthread_attr_t attr;
-    pl_status s = PL_OK;
-    int e;
-
-    if (pthread_attr_init(&attr) != 0)
-        return pl_error_set(err, PL_ERR_NOMEM, "pool: out of memory");
-    e = pthread_attr_setstacksize(&attr, stack);
-    if (e || stack % (size_t)sysconf(_SC_PAGESIZE))
-        s = pl_error_set(
-            err, PL_ERR_INVALID,
-            "pool: stack_bytes is not possible (got %zu, want whole pages, at least %ld)", stack,
-            sysconf(_SC_THREAD_STACK_MIN));
-    for (int i = 1; i < p->n_workers && s == PL_OK; i++) {
-        s = start_thread(p, i, &attr, err);
-        if (s == PL_OK && pinned)
-            pin(p->workers[i].thread, i, t);
-    }
-    pthread_attr_destroy(&attr);
-    if (s == PL_OK && params->pin_caller && pinned &&
-        pthread_getaffinity_np(pthread_self(), sizeof p->caller_mask, &p->caller_mask) == 0) {
-        p->restore_caller = true;
-        pin(pthread_self(), 0, t);
-    }
-    return s;
-}
-
-static pl_pool *allocate(int n_workers, const pl_topology *t)
-{
-    pl_pool *p = aligned_alloc(LINE_BYTES, pl_pool_heap_bytes(n_workers));
-    int n_cores = pl_topology_default_threads(t);
-
-    if (!p)
-        return NULL;
-    memset(p, 0, pl_pool_heap_bytes(n_workers));
-    p->n_workers = n_workers;
-    p->slots = (struct slot *)(p + 1);
-    p->workers = (struct worker *)(p->slots + n_workers);
-    for (int i = 0; i < n_workers; i++)
-        p->workers[i] = (struct worker){.pool = p, .index = i};
-    p->spin = n_workers <= n_cores;
-    p->max_wake = p->spin ? n_workers - 1 : n_cores > 2 ? n_cores - 1 : 1;
-    pthread_mutex_init(&p->turn, NULL);
-    return p;
-}
-
-pl_status pl_pool_create(const pl_pool_params *params, pl_pool **pool, pl_error *err)
-{
-    pl_topology own = {0};
-    const pl_topology *t = params->topology;
-    int n = params->n_workers;
-    pl_pool *p = NULL;
-    pl_status s;
-
-    *pool = NULL;
-    PL_CHECK(n >= 0 && n <= PL_POOL_MAX_WORKERS, err,
-             "pool: n_workers out of range (got %d, want 0..%d)", n, PL_POOL_MAX_WORKERS);
-    if (!t) {
-        PL_TRY(pl_topology_init(&own, err));
-        t = &own;
-    }
-    if (n == 0)
-        n = pl_topology_default_threads(t);
-    p = allocate(n, t);
-    s = p ? start_threads(p, params, t, err)
-          : pl_error_set(err, PL_ERR_NOMEM, "pool: out of memory");
-    pl_topology_fini(&own);
-    if (s != PL_OK)
-        pl_pool_destroy(p);
-    else
-        *pool = p;
-    return s;
-}
-
-void pl_pool_destroy(pl_pool *p)
-{
-    if (!p)
-        return;
     atomic_store(&p->stop, true);
     atomic_fetch_add(&p->generation, 1);
     futex_wake(&p->generation, INT_MAX);
-    for (int i = 1; i <= p->n_started; i++)
-        pthread_join(p->workers[i].thread, NULL);
-    if (p->restore_caller)
-        pthread_setaffinity_np(pthread_self(), sizeof p->caller_mask, &p->caller_mask);
-    pthread_mutex_destroy(&p->turn);
-    free(p);
 }

@@ -33,7 +33,7 @@ typedef struct pl_pool_params {
  * tiles never run at once under the same worker number: scratch may be indexed by it. */
 typedef void pl_pool_fn(void *user, int64_t tile, int worker);
 
-/* Starts n_workers - 1 threads, with all signals blocked and their stacks touched. With no more workers
+/* Starts n_workers - 1 threads, with all signals blocked, and waits until their stacks are touched. With no more workers
  * than usable cores each is pinned to a core of its own, with no more than hardware threads to one of
  * those; with more none is pinned, and waiting workers sleep at once instead of spinning first. On
  * failure *pool is NULL: INVALID for parameters out of range, NOMEM where a thread cannot be made. */

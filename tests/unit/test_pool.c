@@ -4,15 +4,29 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <xmmintrin.h>
 
 #include "base/fpenv.h"
+#include "base/meminfo.h"
 #include "base/pool.h"
 #include "support/check.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WITH_SANITIZER true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define WITH_SANITIZER true
+#endif
+#endif
+#ifndef WITH_SANITIZER
+#define WITH_SANITIZER false
+#endif
 
 enum { MAX_TILES = 300, N_RUNS = 10000 };
 
@@ -267,6 +281,122 @@ static void nothing_is_left_behind(void **state)
     pl_topology_fini(&t);
 }
 
+/* The plan's closed forms. Runs first: stacks of earlier threads would be reused. */
+static void memory_is_what_the_plan_says(void **state)
+{
+    enum { N = 9, SLACK = 64 * 1024 };
+    pl_topology t;
+    pl_pool_params params = {.n_workers = N, .topology = &t};
+    uint64_t before, after, all, heap;
+    pl_pool *pool;
+    pl_error err;
+
+    assert_int_equal(pl_pool_stacks_bytes(N, 0), 8 * 256 * 1024);
+    assert_int_equal(pl_pool_stacks_bytes(1, 0), 0);
+    assert_int_equal(pl_pool_stacks_bytes(3, 65536), 131072);
+    check_ok(pl_topology_init(&t, &err), &err);
+    heap = mallinfo2().uordblks;
+    check_ok(pl_mem_read_exact(&all, &before, &err), &err);
+    check_ok(pl_pool_create(&params, &pool, &err), &err);
+    check_ok(pl_mem_read_exact(&all, &after, &err), &err);
+    heap = mallinfo2().uordblks - heap;
+    pl_pool_destroy(pool);
+    pl_topology_fini(&t);
+    if (WITH_SANITIZER)
+        skip(); /* it has a heap and per-thread tables of its own */
+    if (after - before < pl_pool_stacks_bytes(N, 0) ||
+        after - before > pl_pool_stacks_bytes(N, 0) + SLACK)
+        fail_msg("anonymous memory grew by %lld bytes", (long long)(after - before));
+    /* The C library keeps some 300 bytes for each thread. */
+    if (heap < pl_pool_heap_bytes(N) || heap > pl_pool_heap_bytes(N) + 400 * N)
+        fail_msg("heap grew by %llu bytes, want %zu", (unsigned long long)heap,
+                 pl_pool_heap_bytes(N));
+}
+
+struct masks {
+    cpu_set_t of[64];
+    _Atomic int seen[64], signals_open;
+};
+
+static void record_mask(void *user, int64_t tile, int worker)
+{
+    struct masks *m = user;
+    sigset_t blocked;
+
+    usleep(3000); /* so that others get tiles as well */
+    if (worker == 0)
+        return;
+    sched_getaffinity(0, sizeof m->of[worker], &m->of[worker]);
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    m->signals_open += !sigismember(&blocked, SIGTERM) || !sigismember(&blocked, SIGINT);
+    m->seen[worker] = 1;
+}
+
+static void threads_are_pinned_when_there_are_enough_processors(void **state)
+{
+    cpu_set_t mine;
+    int n;
+
+    sched_getaffinity(0, sizeof mine, &mine);
+    n = CPU_COUNT(&mine) < 32 ? CPU_COUNT(&mine) : 32;
+    for (int extra = 0; extra <= 1; extra++) {
+        bool pinned = n + extra <= CPU_COUNT(&mine);
+        struct masks m = {0};
+        pl_pool *pool = make_pool(n + extra);
+        int n_seen = 0;
+
+        pl_pool_run(pool, 20 * (n + extra), record_mask, &m);
+        pl_pool_destroy(pool);
+        assert_int_equal(m.signals_open, 0);
+        for (int w = 1; w < n + extra; w++) {
+            if (!m.seen[w])
+                continue;
+            n_seen++;
+            if (!pinned)
+                assert_true(CPU_EQUAL(&m.of[w], &mine));
+            else
+                assert_int_equal(CPU_COUNT(&m.of[w]), 1);
+            for (int v = 1; pinned && v < w; v++)
+                assert_true(!m.seen[v] || !CPU_EQUAL(&m.of[v], &m.of[w]));
+        }
+        assert_true(n_seen > 0 || n + extra == 1);
+    }
+}
+
+/* Sums so that the recursion is no tail call. */
+__attribute__((noinline)) static int recurse(int depth)
+{
+    volatile char frame[2048];
+
+    frame[0] = (char)depth;
+    return depth == 0 ? frame[0] : recurse(depth - 1) + frame[0];
+}
+
+static void overflow_stack(void *user, int64_t tile, int worker)
+{
+    if (worker > 0)
+        recurse(10000);
+    usleep(1000);
+}
+
+static void a_stack_overflow_hits_the_guard_page(void **state)
+{
+    int status;
+    pid_t child;
+
+    if (WITH_SANITIZER)
+        skip();
+    child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        pl_pool_run(make_pool(3), 1000, overflow_stack, NULL);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGSEGV);
+}
+
 static void pinned_caller_gets_its_mask_back(void **state)
 {
     pl_pool_params params = {.n_workers = 1, .pin_caller = true};
@@ -304,6 +434,7 @@ static void bad_parameters_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_what_the_plan_says),
         cmocka_unit_test(every_tile_runs_exactly_once),
         cmocka_unit_test(parked_workers_come_back),
         cmocka_unit_test(the_created_thread_takes_part),
@@ -311,6 +442,8 @@ int main(void)
         cmocka_unit_test(nested_run_happens_in_place),
         cmocka_unit_test(callers_take_turns),
         cmocka_unit_test(nothing_is_left_behind),
+        cmocka_unit_test(threads_are_pinned_when_there_are_enough_processors),
+        cmocka_unit_test(a_stack_overflow_hits_the_guard_page),
         cmocka_unit_test(pinned_caller_gets_its_mask_back),
         cmocka_unit_test(bad_parameters_are_refused),
     };
