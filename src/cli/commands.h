@@ -4,6 +4,7 @@
 
 #include "cli/options.h"
 
+extern const pl_command pl_command_inspect;
 extern const pl_command pl_command_synth;
 extern const pl_command pl_command_cpu;
 extern const pl_command pl_command_version;

@@ -8,6 +8,7 @@
 #include "plimsoll/version.h"
 
 static const pl_command *const commands[] = {
+    &pl_command_inspect,
     &pl_command_synth,
     &pl_command_cpu,
     &pl_command_version,
