@@ -131,14 +131,18 @@ static pl_status read_shard(pl_checkpoint *c, uint32_t shard, pl_error *err)
     const char *name = pl__names_get(&c->shard_names, shard);
     char file[4096];
     struct shard_reader r = {c, file, shard};
+    bool headers_only = false;
+    pl_status s;
 
     PL_TRY(pl__checkpoint_file(c, name, file, sizeof file, err));
     c->shards[shard].fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (c->shards[shard].fd < 0)
         return pl_error_set(err, errno == ENOENT ? PL_ERR_NOT_FOUND : PL_ERR_IO,
                             "%s: cannot open (got %s)", file, strerror(errno));
-    return pl_safetensors_read(file, c->shards[shard].fd, take_entry, &r,
-                               &c->shards[shard].data_begin, err);
+    s = pl_safetensors_read(file, c->shards[shard].fd, take_entry, &r, &c->shards[shard].data_begin,
+                            &headers_only, err);
+    c->headers_only |= headers_only;
+    return s;
 }
 
 static pl_status check_all_present(const pl_checkpoint *c, pl_error *err)
@@ -350,6 +354,11 @@ pl_status pl_checkpoint_each(const pl_checkpoint *c, pl_checkpoint_visit *visit,
 
 /* ---- data */
 
+bool pl_checkpoint_has_data(const pl_checkpoint *c)
+{
+    return !c->headers_only;
+}
+
 pl_status pl_checkpoint_read(const pl_checkpoint *c, const pl_checkpoint_tensor *tensor,
                              uint64_t from, void *to, size_t bytes, pl_error *err)
 {
@@ -358,6 +367,11 @@ pl_status pl_checkpoint_read(const pl_checkpoint *c, const pl_checkpoint_tensor 
     PL_CHECK(from <= tensor->bytes && bytes <= tensor->bytes - from, err,
              "%s: read outside the tensor (got %" PRIu64 " + %zu, want at most %" PRIu64 ")",
              tensor->name, from, bytes, tensor->bytes);
+    if (c->headers_only)
+        return pl_error_set(err, PL_ERR_UNSUPPORTED,
+                            "%s: checkpoint has shapes only, made by 'plimsoll synth "
+                            "--headers-only' (got no data, want weights)",
+                            c->path);
     for (size_t done = 0; done < bytes;) {
         size_t want = bytes - done < READ_BYTES ? bytes - done : READ_BYTES;
         ssize_t got = pread(fd, (char *)to + done, want, (off_t)(tensor->begin + from + done));

@@ -52,6 +52,10 @@ pl_checkpoint_tensor pl_checkpoint_tensor_at(const pl_checkpoint *checkpoint, in
 int32_t pl_checkpoint_n_shards(const pl_checkpoint *checkpoint);
 const char *pl_checkpoint_shard_name(const pl_checkpoint *checkpoint, int32_t shard);
 
+/* False for a checkpoint without data (PL_SAFETENSORS_HEADERS_ONLY in any shard): it can be inspected and
+ * planned for, pl_checkpoint_read refuses. */
+bool pl_checkpoint_has_data(const pl_checkpoint *checkpoint);
+
 /* What is odd but no reason to refuse: one sentence each. */
 int32_t pl_checkpoint_n_notes(const pl_checkpoint *checkpoint);
 const char *pl_checkpoint_note(const pl_checkpoint *checkpoint, int32_t index);
@@ -64,7 +68,8 @@ typedef pl_status pl_checkpoint_visit(void *user, const pl_tensor_spec *spec,
 pl_status pl_checkpoint_each(const pl_checkpoint *checkpoint, pl_checkpoint_visit *visit,
                              void *user, pl_error *err) PL_MUST_CHECK;
 
-/* Reads `bytes` bytes from byte `from` of the tensor's data. IO where the file gives less. */
+/* Reads `bytes` bytes from byte `from` of the tensor's data. IO where the file gives less, UNSUPPORTED
+ * where the checkpoint has no data. */
 pl_status pl_checkpoint_read(const pl_checkpoint *checkpoint, const pl_checkpoint_tensor *tensor,
                              uint64_t from, void *to, size_t bytes, pl_error *err) PL_MUST_CHECK;
 

@@ -377,6 +377,8 @@ static void note_oddities(pl_checkpoint *c)
                                 l < c->config.n_layers ? l : 0);
             break;
         }
+    if (c->headers_only)
+        pl__checkpoint_note(c, "the files hold names, types and shapes only, no data");
     for (uint32_t i = 0; i < c->names.n; i++)
         bytes += c->tensors[i].bytes;
     if (c->total_size && c->total_size != bytes)

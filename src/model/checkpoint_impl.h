@@ -46,6 +46,7 @@ struct pl_checkpoint {
     pl_drafter drafter;
     const char *no_drafts; /* reason, NULL for PL_DRAFTER_MTP */
     bool is_sharded;
+    bool headers_only; /* no data */
     pl_name_table shard_names;
     struct pl__shard *shards;
     pl_name_table names; /* number = index into tensors */

@@ -33,6 +33,7 @@ struct reader {
     struct span *spans;
     size_t n_spans, max_spans;
     bool has_metadata;
+    bool headers_only;
     pl_safetensors_entry entry;
     char tensor[PL_SAFETENSORS_NAME_BYTES];
 };
@@ -192,7 +193,9 @@ static pl_status keep_span(struct reader *r)
 
 static pl_status read_metadata(struct reader *r)
 {
+    static const char mark[] = "\"" PL_SAFETENSORS_HEADERS_ONLY "\"";
     uint64_t n = 0;
+    size_t key;
     bool more;
 
     if (r->has_metadata)
@@ -203,7 +206,12 @@ static pl_status read_metadata(struct reader *r)
         PL_TRY(pl__json_next(&r->json, '}', &n, &more));
         if (!more)
             return PL_OK;
-        PL_TRY(pl__json_key(&r->json, NULL, 0, NULL));
+        key = pl__json_here(&r->json);
+        PL_TRY(pl__json_text(&r->json, NULL, 0, NULL));
+        if (r->json.at - key == sizeof mark - 1 &&
+            memcmp(r->json.text + key, mark, sizeof mark - 1) == 0)
+            r->headers_only = true;
+        PL_TRY(pl__json_take(&r->json, ':'));
         PL_TRY(pl__json_text(&r->json, NULL, 0, NULL));
     }
 }
@@ -326,7 +334,7 @@ static pl_status check_coverage(struct reader *r)
 
 pl_status pl_safetensors_parse(const char *name, const char *header, size_t length,
                                uint64_t data_bytes, pl_safetensors_visit *visit, void *user,
-                               pl_error *err)
+                               bool *headers_only, pl_error *err)
 {
     struct reader r = {
         .name = name,
@@ -342,6 +350,8 @@ pl_status pl_safetensors_parse(const char *name, const char *header, size_t leng
         s = check_coverage(&r);
     if (s == PL_OK)
         s = check_names(&r);
+    if (headers_only)
+        *headers_only = r.headers_only;
     free(r.spans);
     return s;
 }
@@ -391,7 +401,7 @@ static pl_status read_length(const char *name, int fd, uint64_t file_bytes, size
 }
 
 pl_status pl_safetensors_read(const char *name, int fd, pl_safetensors_visit *visit, void *user,
-                              uint64_t *data_begin, pl_error *err)
+                              uint64_t *data_begin, bool *headers_only, pl_error *err)
 {
     uint64_t file_bytes;
     struct stat st;
@@ -412,7 +422,8 @@ pl_status pl_safetensors_read(const char *name, int fd, pl_safetensors_visit *vi
     *data_begin = LENGTH_BYTES + length;
     s = read_fully(name, fd, header, length, LENGTH_BYTES, err);
     if (s == PL_OK)
-        s = pl_safetensors_parse(name, header, length, file_bytes - *data_begin, visit, user, err);
+        s = pl_safetensors_parse(name, header, length, file_bytes - *data_begin, visit, user,
+                                 headers_only, err);
     free(header);
     return s;
 }

@@ -18,6 +18,10 @@ enum {
     PL_SAFETENSORS_NAME_BYTES = 256, /* with the final 0; longer names are refused */
 };
 
+/* Key of __metadata__ in the files of a checkpoint without data (`plimsoll synth --headers-only`): names,
+ * types and shapes are true, but the data is a hole, which reads as zeros. */
+#define PL_SAFETENSORS_HEADERS_ONLY "plimsoll.headers_only"
+
 typedef struct pl_safetensors_entry {
     const char *name; /* UTF-8, ended by 0; valid during the call */
     size_t name_length;
@@ -36,14 +40,16 @@ typedef pl_status pl_safetensors_visit(void *user, const pl_safetensors_entry *e
 /* Checks `header` (length bytes, the JSON alone) of a file with data_bytes of data. `name` stands for the
  * file in errors, which say file, tensor, field and byte of the file: CORRUPT, or UNSUPPORTED for an
  * element type that V4 does not have. The entries are visited as they are read, so that some may have
- * been when an error is found; overlaps, gaps and double names are found last. */
+ * been when an error is found; overlaps, gaps and double names are found last. *headers_only, if not NULL,
+ * tells whether the metadata has PL_SAFETENSORS_HEADERS_ONLY. */
 pl_status pl_safetensors_parse(const char *name, const char *header, size_t length,
                                uint64_t data_bytes, pl_safetensors_visit *visit, void *user,
-                               pl_error *err) PL_MUST_CHECK;
+                               bool *headers_only, pl_error *err) PL_MUST_CHECK;
 
 /* Reads the header of the open file `fd`. *data_begin is where the data starts in the file; its length is
  * that of the file, so that a truncated download is found here. */
 pl_status pl_safetensors_read(const char *name, int fd, pl_safetensors_visit *visit, void *user,
-                              uint64_t *data_begin, pl_error *err) PL_MUST_CHECK;
+                              uint64_t *data_begin, bool *headers_only,
+                              pl_error *err) PL_MUST_CHECK;
 
 #endif

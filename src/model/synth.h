@@ -8,11 +8,6 @@
 #include "model/synth_preset.h"
 #include "model/tensors.h"
 
-/* Key in every shard's __metadata__ of a checkpoint without data: its tensors have their official shapes
- * and lie in holes of the files, which read as zeros. Such a checkpoint can be inspected and planned
- * for; a loader must refuse its weights by this key, before it looks at a value. */
-#define PL_SYNTH_HEADERS_ONLY "plimsoll.headers_only"
-
 typedef struct pl_synth pl_synth;
 
 /* Works out configuration and files; writes nothing. The caller destroys *out. */
@@ -28,7 +23,7 @@ uint64_t pl_synth_data_bytes(const pl_synth *synth); /* of all tensors */
 typedef bool pl_synth_progress(void *user, uint64_t bytes_done, size_t shards_done);
 
 typedef struct pl_synth_write_options {
-    bool headers_only;           /* sparse files, see PL_SYNTH_HEADERS_ONLY */
+    bool headers_only;           /* sparse files, marked by PL_SAFETENSORS_HEADERS_ONLY */
     bool force;                  /* replace whatever checkpoint lies in the folder */
     int n_threads;               /* 0: one per usable core */
     pl_synth_progress *progress; /* may be NULL */

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "model/pyjson.h"
-#include "model/synth.h"
+#include "model/safetensors.h"
 
 /* ---- the list */
 
@@ -138,7 +138,7 @@ pl_status pl_synth_layout_header(const pl_synth_layout *layout, size_t shard, bo
         return pl_error_set(err, PL_ERR_NOMEM, "%s: out of memory", s->file);
     fwrite(&length, sizeof length, 1, f);
     fprintf(f, "{\"__metadata__\":{\"format\":\"pt\"%s}",
-            headers_only ? ",\"" PL_SYNTH_HEADERS_ONLY "\":\"true\"" : "");
+            headers_only ? ",\"" PL_SAFETENSORS_HEADERS_ONLY "\":\"true\"" : "");
     for (size_t i = 0; i < s->n; i++)
         write_entry(f, &layout->tensor[s->first + i]);
     fputc('}', f);

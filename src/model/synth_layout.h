@@ -32,7 +32,7 @@ pl_status pl_synth_layout_init(pl_synth_layout *layout, const pl_config *config,
 void pl_synth_layout_fini(pl_synth_layout *layout);
 
 /* What stands before the data of a shard: eight bytes of length and the JSON header, padded to 8 bytes.
- * With `headers_only` its __metadata__ has PL_SYNTH_HEADERS_ONLY. The caller frees *bytes. */
+ * With `headers_only` its __metadata__ has PL_SAFETENSORS_HEADERS_ONLY. The caller frees *bytes. */
 pl_status pl_synth_layout_header(const pl_synth_layout *layout, size_t shard, bool headers_only,
                                  char **bytes, size_t *n, pl_error *err) PL_MUST_CHECK;
 

@@ -39,7 +39,7 @@ static pl_status parse(const char *header, size_t n, uint64_t data_bytes, struct
 
     memcpy(copy, header, n);
     memset(seen, 0, sizeof *seen);
-    s = pl_safetensors_parse("m.st", copy, n, data_bytes, log_entry, seen, err);
+    s = pl_safetensors_parse("m.st", copy, n, data_bytes, log_entry, seen, NULL, err);
     free(copy);
     return s;
 }
@@ -306,10 +306,36 @@ static void visitor_can_end_the_reading(void **state)
     int n = 0;
 
     assert_int_equal(
-        pl_safetensors_parse("m", header, sizeof header - 1, 3, refuse_second, &n, &err),
+        pl_safetensors_parse("m", header, sizeof header - 1, 3, refuse_second, &n, NULL, &err),
         PL_ERR_CANCELLED);
     assert_string_equal(err.msg, "enough");
     assert_int_equal(n, 2);
+}
+
+static void files_without_data_are_told(void **state)
+{
+    static const struct {
+        const char *header;
+        bool want;
+    } cases[] = {
+        {"{}", false},
+        {"{\"__metadata__\":{\"format\":\"pt\"}}", false},
+        {"{\"__metadata__\":{\"format\":\"plimsoll.headers_only\"}}", false},
+        {"{\"__metadata__\":{\"plimsoll.headers_only2\":\"true\"}}", false},
+        {"{\"__metadata__\":{\"format\":\"pt\", \"plimsoll.headers_only\" : \"true\"}}", true},
+        {"{\"__metadata__\":{\"plimsoll.headers_only\":\"true\",\"z\":\"\"}}", true},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct seen seen = {0};
+        pl_error err = {0};
+        bool headers_only = !cases[i].want;
+
+        check_ok(pl_safetensors_parse("m", cases[i].header, strlen(cases[i].header), 0, log_entry,
+                                      &seen, &headers_only, &err),
+                 &err);
+        assert_int_equal(headers_only, cases[i].want);
+    }
 }
 
 static pl_status read_bytes(const void *bytes, size_t n, uint64_t *begin, pl_error *err)
@@ -320,7 +346,7 @@ static pl_status read_bytes(const void *bytes, size_t n, uint64_t *begin, pl_err
 
     assert_int_equal(fwrite(bytes, 1, n, f), n);
     fflush(f);
-    s = pl_safetensors_read("m.st", fileno(f), log_entry, &seen, begin, err);
+    s = pl_safetensors_read("m.st", fileno(f), log_entry, &seen, begin, NULL, err);
     fclose(f);
     return s;
 }
@@ -365,6 +391,7 @@ int main(void)
         cmocka_unit_test(names),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(visitor_can_end_the_reading),
+        cmocka_unit_test(files_without_data_are_told),
         cmocka_unit_test(length_in_front_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,10 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "model/checkpoint.h"
 #include "model/synth.h"
 #include "model/synth_folder.h"
 #include "model/synth_layout.h"
 #include "model/synth_recipe.h"
+#include "model/weights.h"
 #include "support/check.h"
 #include "support/golden.h"
 #include "support/scratch.h"
@@ -322,10 +324,11 @@ static void headers_only_has_the_released_shapes_and_no_data(void **state)
             assert_int_equal(fread(&length, 8, 1, f), 1);
             assert_non_null(fgets(start, 80, f));
             fclose(f);
-            assert_memory_equal(start,
-                                "{\"__metadata__\":{\"format\":\"pt\",\"" PL_SYNTH_HEADERS_ONLY
-                                "\":\"true\"},\"",
-                                60);
+            assert_memory_equal(
+                start,
+                "{\"__metadata__\":{\"format\":\"pt\",\"" PL_SAFETENSORS_HEADERS_ONLY
+                "\":\"true\"},\"",
+                60);
             assert_int_equal(stat(path, &st), 0);
             apparent += (uint64_t)st.st_size;
             on_disk += (uint64_t)st.st_blocks * 512;
@@ -333,6 +336,81 @@ static void headers_only_has_the_released_shapes_and_no_data(void **state)
         }
         assert_int_equal(apparent, cases[i].bytes + headers);
         assert_in_range(on_disk, headers, headers + cases[i].n_shards * 65536);
+        pl_synth_destroy(s);
+        scratch_remove(folder);
+    }
+}
+
+/* ---- what a loader makes of it */
+
+static void check_loads(const pl_synth *s, const char *folder, pl_drafter drafter)
+{
+    pl_checkpoint *c;
+    pl_weights *w;
+    pl_error err = {0};
+    void *memory;
+
+    check_ok(pl_checkpoint_open(folder, &c, &err), &err);
+    assert_true(pl_checkpoint_has_data(c));
+    assert_int_equal(pl_checkpoint_n_tensors(c), pl_synth_n_tensors(s));
+    assert_int_equal(pl_checkpoint_drafter(c, NULL), drafter);
+    memory = aligned_alloc(64, (pl_weights_bytes(c) + 63) & ~(size_t)63);
+    check_ok(pl_weights_load(c, memory, &w, &err), &err);
+    pl_weights_close(w);
+    free(memory);
+    pl_checkpoint_close(c);
+}
+
+/* Opened, but never loaded as zeros. */
+static void check_refuses_to_load(const char *folder)
+{
+    pl_checkpoint *c;
+    pl_weights *w;
+    pl_error err = {0};
+    bool told = false;
+    void *memory;
+
+    check_ok(pl_checkpoint_open(folder, &c, &err), &err);
+    assert_false(pl_checkpoint_has_data(c));
+    for (int32_t i = 0; i < pl_checkpoint_n_notes(c); i++)
+        told |= strstr(pl_checkpoint_note(c, i), "no data") != NULL;
+    assert_true(told);
+    memory = aligned_alloc(64, (pl_weights_bytes(c) + 63) & ~(size_t)63);
+    check_error(pl_weights_load(c, memory, &w, &err), PL_ERR_UNSUPPORTED, &err, folder,
+                "shapes only", "--headers-only", NULL);
+    assert_null(w);
+    free(memory);
+    pl_checkpoint_close(c);
+}
+
+static void the_loader_takes_what_is_written(void **state)
+{
+    static const struct {
+        const char *preset;
+        bool base, dspark, no_mtp;
+        pl_drafter drafter;
+    } cases[] = {
+        {"nano", false, false, false, PL_DRAFTER_MTP},
+        {"nano", true, false, false, PL_DRAFTER_MTP},
+        {"nano", false, true, false, PL_DRAFTER_DSPARK},
+        {"nano", false, false, true, PL_DRAFTER_NONE},
+        {"micro", false, false, false, PL_DRAFTER_MTP},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        pl_synth_config_options o = options_of(cases[i].preset, NULL);
+        char folder[SCRATCH_PATH_BYTES];
+        pl_synth *s;
+
+        o.base = cases[i].base;
+        o.dspark = cases[i].dspark;
+        o.no_mtp = cases[i].no_mtp;
+        s = create_from(&o, 1);
+        scratch_create(folder);
+        write_to(s, folder, &two_threads);
+        check_loads(s, folder, cases[i].drafter);
+        write_to(s, folder, &(pl_synth_write_options){.headers_only = true});
+        check_refuses_to_load(folder);
         pl_synth_destroy(s);
         scratch_remove(folder);
     }
@@ -620,6 +698,7 @@ int main(void)
         cmocka_unit_test(cuts_do_not_show),
         cmocka_unit_test(threads_do_not_show),
         cmocka_unit_test(headers_only_has_the_released_shapes_and_no_data),
+        cmocka_unit_test(the_loader_takes_what_is_written),
         cmocka_unit_test(parents_are_created),
         cmocka_unit_test(what_lies_in_the_folder_is_kept),
         cmocka_unit_test(a_file_is_no_folder),
