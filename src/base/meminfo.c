@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,27 +89,27 @@ pl_status pl_mem_reset_peak(pl_error *err)
     return PL_OK;
 }
 
+static bool read_line(const char *path, char *text, size_t size)
+{
+    FILE *f = fopen(path, "re");
+    bool ok = f && fgets(text, (int)size, f);
+
+    if (f)
+        fclose(f);
+    return ok;
+}
+
 /* 0 where transparent huge pages are absent or "never". */
 static uint64_t read_huge_page_bytes(void)
 {
-    char text[128] = "";
-    uint64_t bytes = 0;
-    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+    char text[128];
 
-    if (!f)
+    if (!read_line("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) ||
+        strstr(text, "[never]"))
         return 0;
-    if (!fgets(text, sizeof text, f) || strstr(text, "[never]"))
-        text[0] = 0;
-    fclose(f);
-    if (!text[0])
+    if (!read_line("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", text, sizeof text))
         return 0;
-    f = fopen("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "re");
-    if (f) {
-        if (fscanf(f, "%" SCNu64, &bytes) != 1)
-            bytes = 0;
-        fclose(f);
-    }
-    return bytes;
+    return strtoull(text, NULL, 10);
 }
 
 pl_status pl_mem_read_machine(pl_mem_machine *m, pl_error *err)

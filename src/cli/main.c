@@ -1,6 +1,7 @@
 /* plimsoll: picks the sub-command. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -51,10 +52,20 @@ static int dispatch(int argc, char **argv)
     return PL_EXIT_USAGE;
 }
 
+/* hwloc would load its plugins, and with them what they are linked to (OpenCL, X11, drivers): megabytes that no
+ * plan knows of, for devices that we do not ask about. Who wants them sets the variable. */
+static void keep_plugins_out(void)
+{
+    (void)setenv("HWLOC_PLUGINS_PATH", "/dev/null", 0);
+}
+
 /* A full disk or a closed pipe must not look like success. */
 int main(int argc, char **argv)
 {
-    int status = dispatch(argc, argv);
+    int status;
+
+    keep_plugins_out();
+    status = dispatch(argc, argv);
 
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fprintf(stderr, "plimsoll: standard output: write failed (got %s)\n", strerror(errno));
