@@ -1,0 +1,178 @@
+/* Byte-pair encoding without merging.
+ *
+ * Merges happen in order of rank: pl__bpe_add_merge refuses files in which a merge could make room
+ * for one of lower rank. So the state of any stretch of text after rank r depends on that stretch
+ * alone as long as no merge has crossed its ends, and hence:
+ *
+ *     tokens t1 .. tk are the encoding of their bytes
+ *     exactly if each ti is the encoding of its own bytes and, for each neighbours ti, ti+1, no merge
+ *     ever crosses the boundary between them when the bytes of the two are encoded.
+ *
+ * The second condition concerns two tokens only (can_meet). The encoder therefore looks for the one
+ * chain of tokens that can meet, from the left, longest first, stepping back where it gets stuck. A
+ * beginning of the text has one encoding too, so at each position there is one possible chain that
+ * leads there: a position left without success is never tried again, which bounds the work by
+ * positions times prefixes of one token. No heap, no list of symbols; mostly one look-up per piece.
+ *
+ * Compared with the definition, carried out literally, in tests/unit/test_bpe.c. */
+#include "text/bpe.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/error.h"
+
+void pl__bpe_layout(pl_bpe *bpe, pl_arena *arena, size_t n_edges)
+{
+    size_t n_pairs = 4;
+
+    bpe->pairs_shift = 62;
+    while (n_pairs < 2 * (size_t)bpe->n_merges) {
+        n_pairs *= 2;
+        bpe->pairs_shift--;
+    }
+    bpe->tokens = pl_arena_array(arena, (size_t)bpe->n_tokens, sizeof bpe->tokens[0], 0);
+    bpe->merges = pl_arena_array(arena, (size_t)bpe->n_merges, sizeof bpe->merges[0], 0);
+    bpe->pairs = pl_arena_array(arena, n_pairs, sizeof bpe->pairs[0], 0);
+    if (bpe->pairs)
+        memset(bpe->pairs, 0xFF, n_pairs * sizeof bpe->pairs[0]);
+    pl__trie_layout(&bpe->trie, arena, (uint32_t)bpe->n_tokens, n_edges);
+}
+
+static inline uint64_t hash_pair(int32_t left, int32_t right)
+{
+    return ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9E3779B97F4A7C15u;
+}
+
+/* The slot of the pair's merge, or the empty slot where it would be. */
+static inline uint32_t *find_pair(const pl_bpe *bpe, int32_t left, int32_t right)
+{
+    uint64_t hash = hash_pair(left, right);
+    uint32_t tag = (uint32_t)(hash >> 24 & 0xFF), mask = UINT32_MAX >> (bpe->pairs_shift - 32);
+    uint32_t i = (uint32_t)(hash >> bpe->pairs_shift);
+
+    for (;; i = (i + 1) & mask) {
+        uint32_t slot = bpe->pairs[i];
+
+        if (slot == UINT32_MAX)
+            return &bpe->pairs[i];
+        if (slot >> 24 == tag) {
+            const pl_merge *m = &bpe->merges[slot & 0xFFFFFF];
+
+            if (m->left == left && m->right == right)
+                return &bpe->pairs[i];
+        }
+    }
+}
+
+static inline int32_t rank_of_pair(const pl_bpe *bpe, int32_t left, int32_t right)
+{
+    uint32_t slot = *find_pair(bpe, left, right);
+
+    return slot == UINT32_MAX ? PL_NO_RANK : (int32_t)(slot & 0xFFFFFF);
+}
+
+/* Whether no merge of a rank below `limit` crosses the boundary between the two when their bytes
+ * are encoded together. Both are encodings of their own bytes.
+ *
+ * Runs backwards through the ranks: left and right are what borders the boundary at a time, at
+ * first the whole tokens, at last single bytes. Each was there from the rank that made it up to the
+ * rank that took it into its successor (left_until, right_until). A merge of the two crosses if its
+ * rank lies before both. If it equals left_until, left is the second of two equal symbols and its
+ * partner, further left, comes first; if it equals right_until, the crossing pair is the leftmost
+ * and wins. */
+static bool can_meet(const pl_bpe *bpe, int32_t left, int32_t right, int32_t limit)
+{
+    const pl_token *l = &bpe->tokens[left], *r = &bpe->tokens[right];
+    int32_t left_until = limit, right_until = limit;
+
+    for (;;) {
+        /* Most symbols are in no merge on that side, or only in late ones: saves the look-up. */
+        if (l->first_as_left < left_until && r->first_as_right <= right_until) {
+            int32_t rank = rank_of_pair(bpe, left, right);
+
+            if (rank < left_until && rank <= right_until)
+                return false;
+        }
+        if (l->made_by > r->made_by) {
+            left_until = l->made_by;
+            left = l->right;
+            l = &bpe->tokens[left];
+        } else if (r->made_by >= 0) {
+            right_until = r->made_by;
+            right = r->left;
+            r = &bpe->tokens[right];
+        } else {
+            return true; /* both are bytes */
+        }
+    }
+}
+
+pl_status pl__bpe_add_merge(pl_bpe *bpe, int32_t rank, pl_merge merge, int32_t made, pl_error *err)
+{
+    pl_token *left = &bpe->tokens[merge.left], *right = &bpe->tokens[merge.right];
+    pl_token *result = &bpe->tokens[made];
+    uint32_t *slot = find_pair(bpe, merge.left, merge.right);
+
+    if (*slot != UINT32_MAX)
+        return pl_error_set(err, PL_ERR_CORRUPT, "same pair as in merge %u", *slot & 0xFFFFFF);
+    if (result->first_as_left != PL_NO_RANK || result->first_as_right != PL_NO_RANK)
+        return pl_error_set(err, PL_ERR_UNSUPPORTED,
+                            "makes token %d, which an earlier merge uses (merges must come in the "
+                            "order in which they were learned)",
+                            made);
+    if (left->made_by == PL_TOKEN_NOT_MADE || right->made_by == PL_TOKEN_NOT_MADE)
+        return pl_error_set(err, PL_ERR_UNSUPPORTED,
+                            "uses token %d, which is no byte and which no earlier merge yields",
+                            left->made_by == PL_TOKEN_NOT_MADE ? merge.left : merge.right);
+    if (left->first_as_left == PL_NO_RANK)
+        left->first_as_left = rank;
+    if (right->first_as_right == PL_NO_RANK)
+        right->first_as_right = rank;
+    bpe->merges[rank] = merge;
+    *slot = (uint32_t)(hash_pair(merge.left, merge.right) >> 24 & 0xFF) << 24 | (uint32_t)rank;
+    /* Another merge may have made it already, or its bytes may come out otherwise. */
+    if (result->made_by == PL_TOKEN_NOT_MADE && can_meet(bpe, merge.left, merge.right, rank)) {
+        result->made_by = rank;
+        result->left = merge.left;
+        result->right = merge.right;
+    }
+    return PL_OK;
+}
+
+static inline bool is_dead(const uint64_t *dead, size_t at)
+{
+    return dead[at / 64] >> (at % 64) & 1;
+}
+
+size_t pl__bpe_encode(const pl_bpe *bpe, const uint8_t *text, size_t n_bytes, uint64_t *dead,
+                      int32_t *ids)
+{
+    size_t at = 0, n_ids = 0, n_matched = 0;
+    int32_t token = pl__trie_longest(&bpe->trie, text, n_bytes, &n_matched);
+
+    if (n_matched == n_bytes) {
+        ids[0] = token;
+        return 1;
+    }
+    memset(dead, 0, pl__bpe_dead_words(n_bytes) * sizeof dead[0]);
+    for (;;) {
+        for (; token >= 0; token = bpe->tokens[token].shorter)
+            if (!is_dead(dead, at + bpe->tokens[token].n_bytes) &&
+                (n_ids == 0 || can_meet(bpe, ids[n_ids - 1], token, PL_NO_RANK)))
+                break;
+        if (token >= 0) {
+            ids[n_ids++] = token;
+            at += bpe->tokens[token].n_bytes;
+            if (at == n_bytes)
+                return n_ids;
+            token = pl__trie_longest(&bpe->trie, text + at, n_bytes - at, &n_matched);
+        } else {
+            assert(n_ids > 0); /* every byte is a token, so there is an encoding */
+            dead[at / 64] |= 1ull << (at % 64);
+            token = ids[--n_ids];
+            at -= bpe->tokens[token].n_bytes;
+            token = bpe->tokens[token].shorter;
+        }
+    }
+}

@@ -1,0 +1,131 @@
+/* A tokenizer's life and its table of tokens. */
+#include "text/tokenizer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+
+pl_status pl_tokenizer_open_memory(const char *name, const char *json, size_t json_bytes,
+                                   pl_tokenizer **out, pl_error *err)
+{
+    pl_source source;
+    pl_status status;
+
+    *out = NULL;
+    PL_TRY(pl__source_read(name, json, json_bytes, &source, err));
+    status = pl__tokenizer_build(name, &source, out, err);
+    pl__source_free(&source);
+    return status;
+}
+
+/* Reads at most PL_SOURCE_MAX_BYTES + 1: one more than is accepted, so that a longer file is seen. */
+static pl_status read_file(const char *path, char **text, size_t *n_bytes, pl_error *err)
+{
+    FILE *f = fopen(path, "rb");
+    size_t room = 1 << 16;
+    pl_status status = PL_OK;
+
+    *text = NULL;
+    *n_bytes = 0;
+    if (!f)
+        return pl_error_set(err, errno == ENOENT || errno == ENOTDIR ? PL_ERR_NOT_FOUND : PL_ERR_IO,
+                            "%s: cannot open (got %s)", path, strerror(errno));
+    for (;;) {
+        char *larger = realloc(*text, room);
+
+        if (!larger) {
+            status = pl_error_set(err, PL_ERR_NOMEM, "%s: out of memory while reading it", path);
+            break;
+        }
+        *text = larger;
+        *n_bytes += fread(*text + *n_bytes, 1, room - *n_bytes, f);
+        if (*n_bytes < room || room > PL_SOURCE_MAX_BYTES)
+            break;
+        room = 2 * room <= PL_SOURCE_MAX_BYTES ? 2 * room : (size_t)PL_SOURCE_MAX_BYTES + 1;
+    }
+    if (status == PL_OK && ferror(f))
+        status = pl_error_set(err, PL_ERR_IO, "%s: cannot read (got %s)", path, strerror(errno));
+    fclose(f);
+    return status;
+}
+
+pl_status pl_tokenizer_open(const char *path, pl_tokenizer **out, pl_error *err)
+{
+    struct stat st;
+    char *inside = NULL, *text;
+    size_t n_bytes;
+    pl_status status;
+
+    *out = NULL;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        if (asprintf(&inside, "%s/tokenizer.json", path) < 0)
+            return pl_error_set(err, PL_ERR_NOMEM, "%s: out of memory", path);
+        path = inside;
+    }
+    status = read_file(path, &text, &n_bytes, err);
+    if (status == PL_OK)
+        status = pl_tokenizer_open_memory(path, text, n_bytes, out, err);
+    free(text);
+    free(inside);
+    return status;
+}
+
+void pl_tokenizer_close(pl_tokenizer *tokenizer)
+{
+    pl_arena arena;
+
+    if (!tokenizer)
+        return;
+    arena = tokenizer->arena; /* it lies in the block that it covers */
+    pl_arena_fini(&arena);
+    free(tokenizer);
+}
+
+int32_t pl_tokenizer_vocab_size(const pl_tokenizer *tokenizer)
+{
+    return tokenizer->bpe.n_tokens;
+}
+
+size_t pl_tokenizer_memory_bytes(const pl_tokenizer *tokenizer)
+{
+    return tokenizer->block_bytes;
+}
+
+const char *pl_tokenizer_token(const pl_tokenizer *tokenizer, int32_t id, size_t *n_bytes)
+{
+    *n_bytes = 0;
+    if (id < 0 || id >= tokenizer->bpe.n_tokens)
+        return NULL;
+    *n_bytes = tokenizer->bpe.tokens[id].n_bytes;
+    return (const char *)tokenizer->bytes + tokenizer->bpe.tokens[id].offset;
+}
+
+int32_t pl_tokenizer_find(const pl_tokenizer *tokenizer, const char *text, size_t n_bytes)
+{
+    int32_t found = -1;
+
+    for (int32_t id = 0; id < tokenizer->bpe.n_tokens; id++) {
+        const pl_token *t = &tokenizer->bpe.tokens[id];
+
+        if (t->n_bytes != n_bytes || memcmp(tokenizer->bytes + t->offset, text, n_bytes) != 0)
+            continue;
+        if (tokenizer->flags[id] & PL_TOKEN_ADDED)
+            return id;
+        found = id;
+    }
+    return found;
+}
+
+bool pl_tokenizer_is_special(const pl_tokenizer *tokenizer, int32_t id)
+{
+    return id >= 0 && id < tokenizer->bpe.n_tokens && tokenizer->flags[id] & PL_TOKEN_SPECIAL;
+}
+
+int32_t pl_tokenizer_role_id(const pl_tokenizer *tokenizer, pl_token_role role)
+{
+    return (unsigned)role < PL_TOKEN_ROLE_COUNT ? tokenizer->role_ids[role] : -1;
+}
