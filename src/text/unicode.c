@@ -9,10 +9,6 @@
 #include <stddef.h>
 #include <string.h>
 
-typedef struct pl_char_range {
-    uint32_t first, last;
-} pl_char_range;
-
 #include "text/unicode_ranges.h"
 
 static const pl_char_range cjk_ranges[] = {{0x3040, 0x30FF}, {0x4E00, 0x9FA5}};

@@ -6,6 +6,12 @@
 #ifndef PL_TEXT_UNICODE_RANGES_H
 #define PL_TEXT_UNICODE_RANGES_H
 
+#include <stdint.h>
+
+typedef struct pl_char_range {
+    uint32_t first, last;
+} pl_char_range;
+
 /* clang-format off */
 
 static const pl_char_range letter_ranges[] = { /* \p{L}, \p{M} */
