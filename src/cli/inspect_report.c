@@ -44,7 +44,9 @@ pl_status pl_inspect_report_init(pl_inspect_report *r, const pl_checkpoint *chec
     s = pl_checkpoint_header_digest(checkpoint, &r->header_digest, err);
     for (int i = 0; i < PL_DTYPE_COUNT; i++)
         total += r->census.by_dtype[i].bytes;
-    if (s == PL_OK && (digest || total <= PL_INSPECT_DIGEST_BYTES)) {
+    if (!digest && !pl_checkpoint_has_data(checkpoint)) {
+        snprintf(r->no_digest, sizeof r->no_digest, "the files hold no data");
+    } else if (s == PL_OK && (digest || total <= PL_INSPECT_DIGEST_BYTES)) {
         s = pl_checkpoint_digest(checkpoint, &r->digest, err);
         r->has_digest = s == PL_OK;
     } else {
