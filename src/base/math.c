@@ -77,7 +77,7 @@ float pl_softplus_f32(float x)
     float w = log1p_core_f32(f);
     float y = ((w + upper * LN2_LO_F32) + upper * LN2_HI_F32) + (x > 0.0f ? x : 0.0f);
 
-    return x > 20.0f || x != x ? x : pl_f32_flush(y);
+    return x > 20.0f || x != x ? x : y;
 }
 
 float pl_tanh_f32(float x)

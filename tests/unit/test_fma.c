@@ -141,6 +141,8 @@ static void the_processor_agrees_under_ftz_and_daz(void **state)
     uint64_t seed = 17;
     bool fused = __builtin_cpu_supports("fma");
 
+    if (!fpmode_flush_works())
+        skip();
     fpmode_flush(NULL);
     for (int n = 0; n < 3000000; n++) {
         float a, b, c, want, got;
