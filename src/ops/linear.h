@@ -49,6 +49,7 @@ typedef struct pl_linear_job {
     pl_linear_out out;
     void *y; /* act or acc [n][n_rows]: element o of token t is output row first_row + o */
     int64_t y_stride;
+    int64_t first_unit; /* set by pl_run_linear */
 } pl_linear_job;
 
 /* FP8 weights (scale E8M0 or F32), quantised input. Level f64 sums exactly and ignores n_shards.

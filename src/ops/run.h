@@ -16,8 +16,8 @@ typedef struct pl_exec {
     pl_op_env *env; /* one per worker */
 } pl_exec;
 
-/* Carves the workers' scratch (a dry run of the arena counts it). */
-void pl_exec_layout(pl_exec *x, pl_arena *arena, const pl_ops *ops, pl_pool *pool,
+/* Carves the workers' scratch (a dry run of the arena counts it); sets all but `pool`. */
+void pl_exec_layout(pl_exec *x, pl_arena *arena, const pl_ops *ops, int n_workers,
                     const pl_ops_shape *shape);
 
 void pl_run_embed(const pl_exec *x, const pl_embed_args *a, int64_t n);
@@ -36,7 +36,7 @@ void pl_run_quantise(const pl_exec *x, const pl_quantise_args *a, int64_t n);
 
 /* All jobs in one parallel region, each by the kernel that its weight and input ask for. Jobs without
  * tokens are fine. */
-void pl_run_linear(const pl_exec *x, const pl_linear_job *jobs, int32_t n_jobs);
+void pl_run_linear(const pl_exec *x, pl_linear_job *jobs, int32_t n_jobs);
 
 void pl_run_kv_store(const pl_exec *x, const pl_kv_store_args *a, int64_t n);
 void pl_run_attention(const pl_exec *x, const pl_attention_args *a, int64_t n);
