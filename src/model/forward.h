@@ -18,11 +18,12 @@ typedef struct pl_forward_limits {
     int32_t max_logits; /* rows of a step */
     int32_t max_len;    /* positions of a sequence */
     int32_t max_draft;
+    bool want_scores; /* hooks may ask for indexer scores: costs max_tokens * max_len / 4 values */
 } pl_forward_limits;
 
 typedef struct pl_forward pl_forward;
 
-/* The geometry of this model's states. `ratio` of the result is borrowed from config. */
+/* The geometry of this model's states; borrows from config. */
 pl_state_shape pl_forward_state_shape(const pl_config *config, const pl_ops *ops, bool has_mtp,
                                       const pl_forward_limits *limits);
 

@@ -1,0 +1,418 @@
+/* DeepSeek-V4, one token from embedding to logits: specification section 2, Appendix C.
+ *
+ * Every line is an operator over all tokens of the step. X are a token's four residual streams; each half
+ * of a block reads one vector out of them (hc_pre), works on it, and writes the result back (hc_post). How
+ * tokens find their caches, jobs their weights and pairs their experts is in deepseek_v4_*.c. */
+#include "model/deepseek_v4.h"
+
+/* ---------------------------------------------------------------- attention, section 3 ---- */
+
+/* Everything that is a projection of x: query, key, compressor rows, indexer weights. */
+static void project(pl_forward *f, const pl__block *b)
+{
+    const pl_layer_slots *w = b->w;
+    pl_workspace *ws = &f->ws;
+    pl_linear_job *job = ws->jobs;
+    int32_t n = 0;
+
+    pl__quantise(f, f->step->n_tokens, f->config->hidden_size, ws->x, ws->xq);
+    job[n++] = pl__linear(f, w->wq_a, ws->xq, ws->qr, PL_LINEAR_ACT);
+    job[n++] = pl__linear(f, w->wkv, ws->xq, ws->kv, PL_LINEAR_ACT);
+    if (w->ratio) {
+        job[n++] = pl__linear(f, w->comp_wkv, ws->x, ws->main.kv, PL_LINEAR_ACC);
+        job[n++] = pl__linear(f, w->comp_wgate, ws->x, ws->main.gate, PL_LINEAR_ACC);
+    }
+    if (w->ratio == 4) {
+        job[n++] = pl__linear(f, w->index_comp_wkv, ws->x, ws->index.kv, PL_LINEAR_ACC);
+        job[n++] = pl__linear(f, w->index_comp_wgate, ws->x, ws->index.gate, PL_LINEAR_ACC);
+        job[n++] = pl__linear(f, w->index_weights_proj, ws->x, ws->iw, PL_LINEAR_ACT);
+    }
+    pl_run_linear(&f->exec, job, n);
+}
+
+/* Queries from their low-rank vector, sections 3.1 and 3.8. */
+static void query(pl_forward *f, const pl__block *b)
+{
+    const pl_layer_slots *w = b->w;
+    pl_workspace *ws = &f->ws;
+    int64_t n = f->step->n_tokens, heads = f->config->n_heads;
+    pl_angles angles = {ws->cos[w->ratio != 0], ws->sin[w->ratio != 0]};
+    int32_t n_jobs = 0;
+
+    pl__rms_norm(f, w->q_norm, n, ws->qr, ws->qr);
+    pl__quantise(f, n, f->config->q_lora_rank, ws->qr, ws->qrq);
+    ws->jobs[n_jobs++] = pl__linear(f, w->wq_b, ws->qrq, ws->q, PL_LINEAR_ACT);
+    if (w->ratio == 4)
+        ws->jobs[n_jobs++] = pl__linear(f, w->index_wq_b, ws->qrq, ws->iq, PL_LINEAR_ACT);
+    pl_run_linear(&f->exec, ws->jobs, n_jobs);
+
+    pl_run_q_norm_rope(&f->exec,
+                       &(pl_q_norm_rope_args){
+                           .n_heads = f->config->n_heads,
+                           .eps = f->config->rms_norm_eps,
+                           .angles = angles,
+                           .q = ws->q,
+                       },
+                       n);
+    if (w->ratio == 4)
+        pl_run_index_query(&f->exec,
+                           &(pl_index_query_args){
+                               .n_heads = f->config->index_n_heads,
+                               .q = ws->iq,
+                               .angles = angles,
+                               .out = ws->iquery,
+                           },
+                           n);
+    pl__tap(f, b, PL_TAP_ATTN_Q, PL_TAP_ACT, heads * PL_HEAD_DIM, ws->q);
+}
+
+/* The window key (= value) of every token, section 3.2. */
+static void window_key(pl_forward *f, const pl__block *b)
+{
+    pl_workspace *ws = &f->ws;
+    int64_t n = f->step->n_tokens;
+    int comp = b->w->ratio != 0;
+
+    pl__rms_norm(f, b->w->kv_norm, n, ws->kv, ws->kv);
+    pl_run_kv_store(&f->exec,
+                    &(pl_kv_store_args){
+                        .kv = ws->kv,
+                        .angles = {ws->cos[comp], ws->sin[comp]},
+                        .dest = ws->step_dest,
+                    },
+                    n);
+    pl__tap(f, b, PL_TAP_ATTN_KV, PL_TAP_ROWS, PL_HEAD_DIM, NULL);
+}
+
+/* Which entries each token sees, section 3.8. */
+static void select_entries(pl_forward *f, const pl__block *b)
+{
+    const pl_config *c = f->config;
+    pl_workspace *ws = &f->ws;
+    bool scores = f->hooks && f->hooks->scores;
+    int64_t n = f->step->n_tokens, max_scores = f->limits.max_len / 4;
+    int64_t tiles = 2 * (int64_t)pl_pool_n_workers(f->exec.pool);
+    int32_t n_parts = n >= tiles ? 1 : (int32_t)((tiles + n - 1) / n);
+
+    pl_run_index_topk(&f->exec,
+                      &(pl_index_topk_args){
+                          .n_heads = c->index_n_heads,
+                          .topk = c->index_topk,
+                          .n_parts = n_parts,
+                          .query = ws->iquery,
+                          .w = ws->iw,
+                          .factor = f->index_factor,
+                          .seqs = ws->seqs,
+                          .seq_of = ws->seq_of,
+                          .position = ws->position,
+                          .best_score = ws->best_score,
+                          .best = ws->best,
+                          .n_best = ws->n_best,
+                          .scores = scores ? ws->scores : NULL,
+                          .scores_stride = max_scores * f->exec.ops->acc_bytes,
+                      },
+                      n);
+    pl_run_index_merge(&f->exec,
+                       &(pl_index_merge_args){
+                           .topk = c->index_topk,
+                           .n_parts = n_parts,
+                           .best_score = ws->best_score,
+                           .best = ws->best,
+                           .n_best = ws->n_best,
+                           .sel = ws->sel,
+                           .n_sel = ws->n_sel,
+                       },
+                       n);
+    if (scores)
+        pl__tap(f, b, PL_TAP_ATTN_SCORES, PL_TAP_ACC, max_scores, ws->scores);
+    pl__tap(f, b, PL_TAP_ATTN_SEL, PL_TAP_I32, c->index_topk, ws->sel);
+    if (f->hooks)
+        pl__recount_selection(f);
+}
+
+/* Softmax over window and entries, section 3.4; the rotation back and the two output projections, 3.5. */
+static void attend(pl_forward *f, const pl__block *b)
+{
+    const pl_config *c = f->config;
+    const pl_layer_slots *w = b->w;
+    pl_workspace *ws = &f->ws;
+    int64_t n = f->step->n_tokens;
+    int comp = w->ratio != 0;
+
+    pl_run_attention(&f->exec,
+                     &(pl_attention_args){
+                         .n_heads = c->n_heads,
+                         .ratio = w->ratio,
+                         .q = ws->q,
+                         .sink = pl__view(f, w->attn_sink),
+                         .seqs = ws->seqs,
+                         .seq_of = ws->seq_of,
+                         .position = ws->position,
+                         .step = ws->step,
+                         .sel = w->ratio == 4 ? ws->sel : NULL,
+                         .n_sel = w->ratio == 4 ? ws->n_sel : NULL,
+                         .sel_stride = c->index_topk,
+                         .o = ws->q,
+                     },
+                     n);
+    pl__tap(f, b, PL_TAP_ATTN_O, PL_TAP_ACT, (int64_t)c->n_heads * PL_HEAD_DIM, ws->q);
+    pl_run_unrope(&f->exec,
+                  &(pl_unrope_args){
+                      .n_heads = c->n_heads,
+                      .angles = {ws->cos[comp], ws->sin[comp]},
+                      .o = ws->q,
+                  },
+                  n);
+    pl_run_linear(&f->exec, ws->jobs, pl__linear_wo_a(f, w->wo_a, ws->jobs));
+    pl__quantise(f, n, (int64_t)c->o_groups * c->o_lora_rank, ws->z, ws->zq);
+    ws->jobs[0] = pl__linear(f, w->wo_b, ws->zq, ws->out, PL_LINEAR_ACT);
+    ws->jobs[0].n_shards = c->o_groups;
+    pl_run_linear(&f->exec, ws->jobs, 1);
+    pl__tap(f, b, PL_TAP_ATTN_OUT, PL_TAP_ACT, c->hidden_size, ws->out);
+}
+
+static void attention(pl_forward *f, const pl__block *b)
+{
+    pl__step_enter(f, b);
+    project(f, b);
+    query(f, b);
+    window_key(f, b);
+    if (b->w->ratio)
+        pl__compress(f, b);
+    if (b->w->ratio == 4)
+        select_entries(f, b);
+    attend(f, b);
+    pl__step_keep_keys(f, b);
+}
+
+/* ------------------------------------------------------------------ experts, section 5 ---- */
+
+/* Which experts, and with what weights, section 5.1. */
+static void route(pl_forward *f, const pl__block *b)
+{
+    const pl_config *c = f->config;
+    const pl_layer_slots *w = b->w;
+    pl_workspace *ws = &f->ws;
+    int64_t n = f->step->n_tokens;
+    bool by_token = w->gate_tid2eid != PL_SLOT_NONE;
+    pl_route_args args = {
+        .n_experts = c->n_experts,
+        .top_k = c->n_experts_per_tok,
+        .by_token = by_token,
+        .tokens = f->step->tokens,
+        .score = ws->score,
+        .ids = ws->ids,
+    };
+
+    if (by_token)
+        args.table = pl__view(f, w->gate_tid2eid);
+    else
+        args.bias = pl__view(f, w->gate_bias);
+    ws->jobs[0] = pl__linear(f, w->gate, ws->x, ws->score, PL_LINEAR_ACC);
+    pl_run_linear(&f->exec, ws->jobs, 1);
+    pl_run_route(&f->exec, &args, n);
+    pl__tap(f, b, PL_TAP_FFN_IDS, PL_TAP_I32, c->n_experts_per_tok, ws->ids);
+    pl_run_route_weights(&f->exec,
+                         &(pl_route_weights_args){
+                             .n_experts = c->n_experts,
+                             .top_k = c->n_experts_per_tok,
+                             .scale = c->routed_scaling_factor,
+                             .score = ws->score,
+                             .ids = ws->ids,
+                             .weight = ws->weight,
+                         },
+                         n);
+    pl__tap(f, b, PL_TAP_FFN_WEIGHTS, PL_TAP_ACC, c->n_experts_per_tok, ws->weight);
+}
+
+/* Routed experts and the shared one side by side: an expert's weights are read once per step. */
+static void experts(pl_forward *f, const pl__block *b)
+{
+    const pl_config *c = f->config;
+    pl_workspace *ws = &f->ws;
+    int64_t n = f->step->n_tokens, pairs = n * c->n_experts_per_tok;
+
+    route(f, b);
+    pl__group_by_expert(f);
+    pl__quantise(f, n, c->hidden_size, ws->x, ws->xq);
+    pl_run_linear(&f->exec, ws->jobs, pl__linear_experts_up(f, b, ws->jobs));
+    pl_run_swiglu(&f->exec,
+                  &(pl_swiglu_args){
+                      .dim = c->moe_intermediate_size,
+                      .limit = c->swiglu_limit,
+                      .g = ws->g,
+                      .u = ws->u,
+                      .weight = ws->weight,
+                      .weight_at = ws->pair_weight,
+                      .a = ws->g,
+                  },
+                  pairs + n);
+    pl__quantise(f, pairs + n, c->moe_intermediate_size, ws->g, ws->aq);
+    pl_run_linear(&f->exec, ws->jobs, pl__linear_experts_down(f, b, ws->jobs));
+    pl_run_moe_sum(&f->exec,
+                   &(pl_moe_sum_args){
+                       .dim = c->hidden_size,
+                       .top_k = c->n_experts_per_tok,
+                       .n_experts = c->n_experts,
+                       .n_shards = c->o_groups,
+                       .y = ws->y,
+                       .rows = ws->token_rows,
+                       .ids = ws->token_ids,
+                       .shared = (uint8_t *)ws->y + pairs * c->hidden_size * f->exec.ops->act_bytes,
+                       .f = ws->out,
+                   },
+                   n);
+    pl__tap(f, b, PL_TAP_FFN_OUT, PL_TAP_ACT, c->hidden_size, ws->out);
+}
+
+/* ------------------------------------------------------- blocks and streams, section 2 ---- */
+
+/* The parameters of one hyper-connection site. */
+typedef struct site {
+    pl_slot fn, base, scale, norm;
+} site;
+
+/* x = norm(hc_pre(X)); post and C wait for hc_post. */
+static void read_streams(pl_forward *f, const void *X, site s)
+{
+    const pl_config *c = f->config;
+    pl_workspace *ws = &f->ws;
+    int64_t n = f->step->n_tokens;
+
+    pl_run_hc_dots(&f->exec, &(pl_hc_dots_args){.fn = pl__view(f, s.fn), .x = X, .m = ws->m}, n);
+    pl_run_hc_pre(&f->exec,
+                  &(pl_hc_pre_args){
+                      .base = pl__view(f, s.base),
+                      .scale = pl__view(f, s.scale),
+                      .rms_eps = c->rms_norm_eps,
+                      .hc_eps = c->hc_eps,
+                      .sinkhorn_iters = c->hc_sinkhorn_iters,
+                      .dim = c->hidden_size,
+                      .m = ws->m,
+                      .x = X,
+                      .y = ws->x,
+                      .post = ws->post,
+                      .comb = ws->comb,
+                  },
+                  n);
+    pl__rms_norm(f, s.norm, n, ws->x, ws->x);
+}
+
+/* X = hc_post(out, X). */
+static void write_streams(pl_forward *f, const pl__block *b, pl_tap tap)
+{
+    const pl_config *c = f->config;
+    pl_workspace *ws = &f->ws;
+
+    pl_run_hc_post(&f->exec,
+                   &(pl_hc_post_args){
+                       .dim = c->hidden_size,
+                       .f = ws->out,
+                       .post = ws->post,
+                       .comb = ws->comb,
+                       .x = b->X,
+                   },
+                   f->step->n_tokens);
+    pl__tap(f, b, tap, PL_TAP_ACT, PL_HC_MULT * (int64_t)c->hidden_size, b->X);
+}
+
+static void block(pl_forward *f, const pl__block *b)
+{
+    const pl_layer_slots *w = b->w;
+
+    read_streams(f, b->X, (site){w->hc_attn_fn, w->hc_attn_base, w->hc_attn_scale, w->attn_norm});
+    attention(f, b);
+    write_streams(f, b, PL_TAP_STREAMS_MID);
+
+    read_streams(f, b->X, (site){w->hc_ffn_fn, w->hc_ffn_base, w->hc_ffn_scale, w->ffn_norm});
+    experts(f, b);
+    write_streams(f, b, PL_TAP_STREAMS);
+}
+
+/* Logits of the wanted rows, section 2.5. */
+static void head(pl_forward *f, const void *X, site s, int32_t layer)
+{
+    const pl_config *c = f->config;
+    pl_workspace *ws = &f->ws;
+    int64_t n = f->step->n_logits;
+    pl_linear_job *job = ws->jobs;
+
+    if (n == 0)
+        return;
+    pl_run_hc_dots(&f->exec,
+                   &(pl_hc_dots_args){
+                       .fn = pl__view(f, s.fn),
+                       .x = X,
+                       .rows = f->step->logit_rows,
+                       .m = ws->m,
+                   },
+                   n);
+    pl_run_hc_head(&f->exec,
+                   &(pl_hc_head_args){
+                       .base = pl__view(f, s.base),
+                       .scale = pl__view(f, s.scale),
+                       .rms_eps = c->rms_norm_eps,
+                       .hc_eps = c->hc_eps,
+                       .dim = c->hidden_size,
+                       .m = ws->m,
+                       .x = X,
+                       .rows = f->step->logit_rows,
+                       .y = ws->head_x,
+                   },
+                   n);
+    pl__rms_norm(f, s.norm, n, ws->head_x, ws->head_x);
+    *job = pl__linear(f, f->slots->head, ws->head_x, ws->logits, PL_LINEAR_ACC);
+    job->n = (int32_t)n;
+    pl_run_linear(&f->exec, job, 1);
+    pl__tap_logits(f, layer);
+}
+
+static void embed(pl_forward *f, int32_t n_copies, void *x)
+{
+    pl_run_embed(&f->exec,
+                 &(pl_embed_args){
+                     .embed = pl__view(f, f->slots->embed),
+                     .tokens = f->step->tokens,
+                     .n_copies = n_copies,
+                     .x = x,
+                 },
+                 f->step->n_tokens);
+}
+
+void pl__dsv4_run(pl_forward *f)
+{
+    const pl_model_slots *m = f->slots;
+
+    pl__step_begin(f, false);
+    embed(f, PL_HC_MULT, f->ws.X);
+    for (int32_t l = 0; l < f->config->n_layers; l++)
+        block(f, &(pl__block){&m->layer[l], l, l, f->ws.X});
+    head(f, f->ws.X, (site){m->hc_head_fn, m->hc_head_base, m->hc_head_scale, m->norm},
+         PL_TAP_LAYER_NONE);
+}
+
+/* ---------------------------------------------------------------------- mtp, section 6 ---- */
+
+void pl__dsv4_run_mtp(pl_forward *f, const void *streams, const int32_t *rows)
+{
+    const pl_model_slots *m = f->slots;
+    pl_workspace *ws = &f->ws;
+    int64_t n = f->step->n_tokens, dim = f->config->hidden_size;
+    pl__block b = {&m->mtp, f->config->n_layers, PL_TAP_LAYER_MTP, ws->mtp_X};
+
+    pl__step_begin(f, true);
+    embed(f, 1, ws->e);
+    pl__rms_norm(f, m->mtp_enorm, n, ws->e, ws->e);
+    pl__quantise(f, n, dim, ws->e, ws->eq);
+    pl__gather_streams(f, streams, rows, ws->h);
+    pl__rms_norm(f, m->mtp_hnorm, n * PL_HC_MULT, ws->h, ws->h);
+    pl__quantise(f, n * PL_HC_MULT, dim, ws->h, ws->hq);
+    ws->jobs[0] = pl__linear(f, m->mtp_e_proj, ws->eq, ws->e, PL_LINEAR_ACT);
+    ws->jobs[1] = pl__linear(f, m->mtp_h_proj, ws->hq, ws->h, PL_LINEAR_ACT);
+    ws->jobs[1].n = (int32_t)(n * PL_HC_MULT);
+    pl_run_linear(&f->exec, ws->jobs, 2);
+    pl_run_mtp_join(&f->exec, &(pl_mtp_join_args){dim, ws->e, ws->h, ws->mtp_X}, n);
+    block(f, &b);
+    head(f, b.X, (site){m->mtp_hc_head_fn, m->mtp_hc_head_base, m->mtp_hc_head_scale, m->mtp_norm},
+         PL_TAP_LAYER_MTP);
+}

@@ -1,0 +1,60 @@
+/* The model as a chain of operators; model/forward.h is its checked entry. */
+#ifndef PL_MODEL_DEEPSEEK_V4_H
+#define PL_MODEL_DEEPSEEK_V4_H
+
+#include "model/workspace.h"
+
+/* Runs f->step, which has been checked, through the main stack and, for its logit rows, the head.
+ * The states receive keys, entries and compressor rows; their counts are the caller's. */
+void pl__dsv4_run(pl_forward *f);
+
+/* The same through the mtp block: row r pairs stream row rows[r] of `streams` with tokens[r]. */
+void pl__dsv4_run_mtp(pl_forward *f, const void *streams, const int32_t *rows);
+
+/* One block at work, of the main stack or mtp. */
+typedef struct pl__block {
+    const pl_layer_slots *w;
+    int32_t state; /* its index in pl_state.layer */
+    int32_t tap;   /* its layer for hooks */
+    void *X;       /* act [n][4][D] */
+} pl__block;
+
+/* Operators on weights named by slot, over buffers of the workspace (deepseek_v4_parts.c). */
+pl_weight_view pl__view(const pl_forward *f, pl_slot slot);
+void pl__rms_norm(pl_forward *f, pl_slot w, int64_t n, const void *x, void *y);
+void pl__quantise(pl_forward *f, int64_t n, int64_t dim, const void *x, void *q);
+
+/* y = W x for every token of the step; x is act rows where W is BF16, else quantised rows. */
+pl_linear_job pl__linear(const pl_forward *f, pl_slot w, const void *x, void *y, pl_linear_out out);
+/* The grouped projection wo_a: G jobs, group g reading its heads of ws.q and writing its part of ws.z.
+ * Returns their number. */
+int32_t pl__linear_wo_a(const pl_forward *f, pl_slot w, pl_linear_job *jobs);
+
+/* Fills the per-step arrays of the workspace; `mtp`: positions of the mtp block. */
+void pl__step_begin(pl_forward *f, bool mtp);
+/* Points ws.seqs at the block's caches. */
+void pl__step_enter(pl_forward *f, const pl__block *b);
+/* Moves the step's window keys into the rings. */
+void pl__step_keep_keys(pl_forward *f, const pl__block *b);
+
+/* out[r] = streams[rows[r]], act [n][4][D]. */
+void pl__gather_streams(const pl_forward *f, const void *streams, const int32_t *rows, void *out);
+/* n_sel from a selection that a hook may have changed. */
+void pl__recount_selection(pl_forward *f);
+
+/* Turns the rows in ws.main and ws.index into finished entries and keys (deepseek_v4_compress.c). */
+void pl__compress(pl_forward *f, const pl__block *b);
+
+/* Sorts (token, expert) pairs by expert (deepseek_v4_experts.c): pairs of expert e are rows
+ * expert_begin[e] .. expert_begin[e + 1] - 1, the shared expert's begin at expert_begin[E]. */
+void pl__group_by_expert(pl_forward *f);
+/* Jobs of w1 and w3, or of w2, for every expert with tokens and for the shared one. */
+int32_t pl__linear_experts_up(const pl_forward *f, const pl__block *b, pl_linear_job *jobs);
+int32_t pl__linear_experts_down(const pl_forward *f, const pl__block *b, pl_linear_job *jobs);
+
+/* Call the hook, if there is one. */
+void pl__tap(pl_forward *f, const pl__block *b, pl_tap tap, pl_tap_kind kind, int64_t cols,
+             void *data);
+void pl__tap_logits(pl_forward *f, int32_t layer);
+
+#endif

@@ -1,0 +1,86 @@
+/* Tokens sorted by expert, so that each expert is one matrix product over its tokens.
+ *
+ * Row p of ws.g, ws.u, ws.aq and ws.y is a (token, expert) pair; pairs stand in ascending expert, within one in
+ * ascending token. Behind them come the shared expert's rows, one per token. */
+#include <string.h>
+
+#include "model/deepseek_v4.h"
+
+void pl__group_by_expert(pl_forward *f)
+{
+    pl_workspace *ws = &f->ws;
+    int32_t n = f->step->n_tokens, k = f->config->n_experts_per_tok, E = f->config->n_experts;
+    int32_t *begin = ws->expert_begin;
+
+    memset(begin, 0, ((size_t)E + 2) * sizeof *begin);
+    for (int32_t i = 0; i < n * k; i++)
+        begin[ws->ids[i] + 2]++;
+    for (int32_t e = 0; e <= E; e++)
+        begin[e + 1] += begin[e];
+    /* begin[e + 1] is now where expert e's pairs begin, and moves to their end. */
+    for (int32_t i = 0; i < n * k; i++) {
+        int32_t p = begin[ws->ids[i] + 1]++;
+        ws->pair_token[p] = i / k;
+        ws->pair_weight[p] = i;
+    }
+    memset(ws->token_fill, 0, (size_t)n * sizeof *ws->token_fill);
+    for (int32_t p = 0; p < n * k; p++) {
+        int32_t t = ws->pair_token[p], at = t * k + ws->token_fill[t]++;
+        ws->token_rows[at] = p;
+        ws->token_ids[at] = ws->ids[ws->pair_weight[p]];
+    }
+    for (int32_t t = 0; t < n; t++)
+        ws->pair_weight[n * k + t] = -1;
+}
+
+/* `rows` of a buffer whose rows are `bytes` long, from row p on. */
+static uint8_t *at(void *base, int64_t p, int64_t bytes)
+{
+    return (uint8_t *)base + p * bytes;
+}
+
+int32_t pl__linear_experts_up(const pl_forward *f, const pl__block *b, pl_linear_job *jobs)
+{
+    const pl_workspace *ws = &f->ws;
+    int64_t bytes = (int64_t)f->config->moe_intermediate_size * f->exec.ops->act_bytes;
+    int32_t n_jobs = 0, E = f->config->n_experts;
+
+    for (int32_t e = 0; e <= E; e++) {
+        int32_t p = ws->expert_begin[e];
+        int32_t n = e < E ? ws->expert_begin[e + 1] - p : f->step->n_tokens;
+        pl_slot w1 = e < E ? b->w->expert_w1 + e : b->w->shared_w1;
+        pl_slot w3 = e < E ? b->w->expert_w3 + e : b->w->shared_w3;
+
+        if (n == 0)
+            continue;
+        jobs[n_jobs] = pl__linear(f, w1, ws->xq, at(ws->g, p, bytes), PL_LINEAR_ACT);
+        jobs[n_jobs + 1] = pl__linear(f, w3, ws->xq, at(ws->u, p, bytes), PL_LINEAR_ACT);
+        for (int i = 0; i < 2; i++, n_jobs++) {
+            jobs[n_jobs].n = n;
+            jobs[n_jobs].rows = e < E ? ws->pair_token + p : NULL;
+        }
+    }
+    return n_jobs;
+}
+
+int32_t pl__linear_experts_down(const pl_forward *f, const pl__block *b, pl_linear_job *jobs)
+{
+    const pl_workspace *ws = &f->ws;
+    int64_t x_bytes = pl__quant_row_bytes(f->exec.ops, f->config->moe_intermediate_size);
+    int64_t y_bytes = (int64_t)f->config->hidden_size * f->exec.ops->act_bytes;
+    int32_t n_jobs = 0, E = f->config->n_experts;
+
+    for (int32_t e = 0; e <= E; e++) {
+        int32_t p = ws->expert_begin[e];
+        int32_t n = e < E ? ws->expert_begin[e + 1] - p : f->step->n_tokens;
+        pl_slot w2 = e < E ? b->w->expert_w2 + e : b->w->shared_w2;
+
+        if (n == 0)
+            continue;
+        jobs[n_jobs] =
+            pl__linear(f, w2, at(ws->aq, p, x_bytes), at(ws->y, p, y_bytes), PL_LINEAR_ACT);
+        jobs[n_jobs].n = n;
+        jobs[n_jobs++].n_shards = e < E ? 0 : f->config->o_groups;
+    }
+    return n_jobs;
+}

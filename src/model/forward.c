@@ -1,0 +1,221 @@
+/* The checked entry of the forward pass: memory, arguments, counts. */
+#include "model/forward.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/deepseek_v4.h"
+#include "ops/rope_table.h"
+
+pl_state_shape pl_forward_state_shape(const pl_config *config, const pl_ops *ops, bool has_mtp,
+                                      const pl_forward_limits *limits)
+{
+    return (pl_state_shape){
+        .ops = ops,
+        .n_layers = config->n_layers,
+        .has_mtp = has_mtp,
+        .ratio = config->compress_ratio,
+        .max_len = limits->max_len,
+        .max_draft = limits->max_draft,
+    };
+}
+
+static pl_forward *layout(pl_arena *arena, const pl_config *config, const pl_ops *ops, bool has_mtp,
+                          int n_workers, const pl_forward_limits *limits)
+{
+    pl_forward *f = pl_arena_alloc(arena, sizeof *f, 0), counted = {0};
+    pl_forward *into = f ? f : &counted;
+
+    memset(into, 0, sizeof *into);
+    pl__workspace_layout(into, arena, config, ops, has_mtp, n_workers, limits);
+    return f;
+}
+
+uint64_t pl_forward_bytes(const pl_config *config, const pl_ops *ops, bool has_mtp, int n_workers,
+                          const pl_forward_limits *limits)
+{
+    pl_arena arena;
+
+    pl_arena_init_dry(&arena);
+    layout(&arena, config, ops, has_mtp, n_workers, limits);
+    return pl_arena_peak_bytes(&arena);
+}
+
+static pl_status check_limits(const pl_config *c, const pl_forward_limits *l, pl_error *err)
+{
+    PL_CHECK(l->max_tokens >= 1 && l->max_tokens <= 1 << 20, err,
+             "forward: max_tokens out of range (got %d, want 1 to %d)", l->max_tokens, 1 << 20);
+    PL_CHECK(l->max_seqs >= 1 && l->max_seqs <= l->max_tokens, err,
+             "forward: max_seqs out of range (got %d, want 1 to %d)", l->max_seqs, l->max_tokens);
+    PL_CHECK(l->max_logits >= 0 && l->max_logits <= l->max_tokens, err,
+             "forward: max_logits out of range (got %d, want 0 to %d)", l->max_logits,
+             l->max_tokens);
+    PL_CHECK(l->max_len >= 1 && l->max_len <= c->max_position_embeddings, err,
+             "forward: max_len out of range (got %d, want 1 to %d)", l->max_len,
+             c->max_position_embeddings);
+    PL_CHECK(l->max_draft >= 0 && l->max_draft < l->max_tokens && l->max_draft <= 64, err,
+             "forward: max_draft out of range (got %d, want 0 to 64, below max_tokens)",
+             l->max_draft);
+    return PL_OK;
+}
+
+static void set_frequencies(pl_forward *f)
+{
+    const pl_config *c = f->config;
+    pl_rope_yarn yarn = {c->yarn_factor, c->yarn_original_max_position, c->yarn_beta_fast,
+                         c->yarn_beta_slow};
+
+    pl_rope_table_freq(c->rope_theta, NULL, f->freq[0]);
+    pl_rope_table_freq(c->compress_rope_theta, &yarn, f->freq[1]);
+    f->index_factor = (float)(1 / sqrt(PL_INDEX_DIM) * (1 / sqrt(c->index_n_heads)));
+}
+
+pl_status pl_forward_init(void *memory, const pl_weights *weights, const pl_ops *ops, pl_pool *pool,
+                          const pl_forward_limits *limits, pl_forward **out, pl_error *err)
+{
+    const pl_config *config = pl_weights_config(weights);
+    const pl_model_slots *slots = pl_weights_slots(weights);
+    int n_workers = pl_pool_n_workers(pool);
+    pl_arena arena;
+    pl_forward *f;
+
+    *out = NULL;
+    PL_TRY(check_limits(config, limits, err));
+    pl_arena_init(&arena, memory, pl_forward_bytes(config, ops, slots->has_mtp, n_workers, limits));
+    f = layout(&arena, config, ops, slots->has_mtp, n_workers, limits);
+    PL_TRY(pl_arena_check(&arena, "forward", err));
+    f->config = config;
+    f->weights = weights;
+    f->slots = slots;
+    f->limits = *limits;
+    f->exec.pool = pool;
+    set_frequencies(f);
+    *out = f;
+    return PL_OK;
+}
+
+void pl_forward_set_hooks(pl_forward *f, const pl_hooks *hooks)
+{
+    f->hooks = hooks;
+}
+
+static pl_status check_seq(const pl_forward *f, const pl_step *step, int32_t s, bool mtp,
+                           int32_t first, pl_error *err)
+{
+    const pl_step_seq *seq = &step->seqs[s];
+    const pl_state *state = seq->state;
+    int32_t start = mtp ? state->n_mtp : state->n;
+
+    PL_CHECK(seq->first == first && seq->n >= 1, err,
+             "step: sequence %d is out of place (got rows %d + %d, want them from %d on)", s,
+             seq->first, seq->n, first);
+    PL_CHECK(seq->n_draft >= 0 && seq->n_draft < seq->n && seq->n_draft <= f->limits.max_draft, err,
+             "step: sequence %d has %d drafts of %d tokens (want at most %d, one token sure)", s,
+             seq->n_draft, seq->n, f->limits.max_draft);
+    PL_CHECK(state->n_layers == f->config->n_layers && state->max_draft == f->limits.max_draft &&
+                 state->ops == f->exec.ops && (!mtp || state->has_mtp),
+             err, "step: the state of sequence %d belongs to another model or level", s);
+    PL_CHECK(seq->n <= state->max_len - start && seq->n <= f->limits.max_len - start, err,
+             "step: sequence %d is too long (got %d tokens at position %d, want at most %d)", s,
+             seq->n, start, state->max_len);
+    return PL_OK;
+}
+
+static pl_status check_step(const pl_forward *f, const pl_step *step, bool mtp, pl_error *err)
+{
+    int32_t first = 0, V = f->config->vocab_size;
+
+    PL_CHECK(step->n_tokens >= 1 && step->n_tokens <= f->limits.max_tokens, err,
+             "step: number of tokens (got %d, want 1 to %d)", step->n_tokens, f->limits.max_tokens);
+    PL_CHECK(step->n_seqs >= 1 && step->n_seqs <= f->limits.max_seqs, err,
+             "step: number of sequences (got %d, want 1 to %d)", step->n_seqs, f->limits.max_seqs);
+    for (int32_t s = 0; s < step->n_seqs; s++) {
+        PL_TRY(check_seq(f, step, s, mtp, first, err));
+        PL_CHECK(step->seqs[s].n <= step->n_tokens - first, err,
+                 "step: its sequences have more tokens than it (got %d, want %d)",
+                 first + step->seqs[s].n, step->n_tokens);
+        first += step->seqs[s].n;
+    }
+    PL_CHECK(first == step->n_tokens, err, "step: tokens of its sequences (got %d, want %d)", first,
+             step->n_tokens);
+    for (int32_t t = 0; t < step->n_tokens; t++)
+        PL_CHECK((step->tokens[t] >= 0 || (mtp && step->tokens[t] == -1)) && step->tokens[t] < V,
+                 err, "step: token id %d of row %d is not in the vocabulary (want 0 to %d)",
+                 step->tokens[t], t, V - 1);
+    PL_CHECK(step->n_logits >= 0 && step->n_logits <= f->limits.max_logits &&
+                 step->n_logits <= step->n_tokens,
+             err, "step: rows of logits (got %d, want at most %d)", step->n_logits,
+             f->limits.max_logits);
+    for (int32_t i = 0; i < step->n_logits; i++)
+        PL_CHECK(step->logit_rows[i] >= 0 && step->logit_rows[i] < step->n_tokens, err,
+                 "step: logit row %d (got %d, want 0 to %d)", i, step->logit_rows[i],
+                 step->n_tokens - 1);
+    return PL_OK;
+}
+
+pl_status pl_forward_run(pl_forward *f, const pl_step *step, pl_error *err)
+{
+    PL_TRY(check_step(f, step, false, err));
+    f->step = step;
+    pl__dsv4_run(f);
+    f->step = NULL;
+    for (int32_t s = 0; s < step->n_seqs; s++) {
+        pl_state *state = step->seqs[s].state;
+
+        state->n += step->seqs[s].n;
+        state->n_settled = state->n - step->seqs[s].n_draft;
+    }
+    return PL_OK;
+}
+
+pl_status pl_forward_run_mtp(pl_forward *f, const pl_step *step, const void *streams,
+                             const int32_t *rows, pl_error *err)
+{
+    PL_CHECK(f->slots->has_mtp, err, "mtp: this checkpoint has no mtp block");
+    PL_TRY(check_step(f, step, true, err));
+    for (int32_t t = 0; t < step->n_tokens; t++)
+        PL_CHECK(rows[t] >= 0 && rows[t] < f->limits.max_tokens, err,
+                 "mtp: stream row of row %d (got %d, want 0 to %d)", t, rows[t],
+                 f->limits.max_tokens - 1);
+    f->step = step;
+    pl__dsv4_run_mtp(f, streams, rows);
+    f->step = NULL;
+    for (int32_t s = 0; s < step->n_seqs; s++)
+        step->seqs[s].state->n_mtp += step->seqs[s].n;
+    return PL_OK;
+}
+
+const void *pl_forward_streams(const pl_forward *f)
+{
+    return f->ws.X;
+}
+
+const void *pl_forward_mtp_streams(const pl_forward *f)
+{
+    return f->ws.mtp_X;
+}
+
+const void *pl_forward_logits(const pl_forward *f)
+{
+    return f->ws.logits;
+}
+
+int32_t pl_forward_argmax(const pl_forward *f, int32_t i)
+{
+    const pl_ops *ops = f->exec.ops;
+    int32_t V = f->config->vocab_size, best = 0;
+    const uint8_t *row = (const uint8_t *)f->ws.logits + (int64_t)i * V * ops->acc_bytes;
+    float largest = -INFINITY;
+
+    for (int32_t id = 0; id < V; id++) {
+        float v;
+
+        ops->acc_get(row + (int64_t)id * ops->acc_bytes, 1, &v);
+        if (v > largest) {
+            largest = v;
+            best = id;
+        }
+    }
+    return best;
+}
