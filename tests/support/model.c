@@ -1,0 +1,135 @@
+/* Opening models for tests. */
+#include "support/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/checkpoint.h"
+
+static void *aligned(uint64_t bytes)
+{
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+
+    assert_non_null(p);
+    return p;
+}
+
+static void load(test_model *m, const char *path)
+{
+    pl_checkpoint *checkpoint;
+    pl_error err;
+
+    check_ok(pl_checkpoint_open(path, &checkpoint, &err), &err);
+    m->weights_memory = aligned(pl_weights_bytes(checkpoint));
+    check_ok(pl_weights_load(checkpoint, m->weights_memory, &m->weights, &err), &err);
+    pl_checkpoint_close(checkpoint);
+}
+
+test_model *test_model_open(const char *name, const pl_ops *ops, pl_forward_limits limits)
+{
+    const char *dir = getenv("PL_CHECKPOINT_DIR");
+    test_model *m = calloc(1, sizeof *m);
+    char path[1024];
+    pl_error err;
+
+    if (!dir)
+        fail_msg("PL_CHECKPOINT_DIR is not set: run the tests through meson");
+    limits.max_seqs = limits.max_seqs ? limits.max_seqs : 1;
+    limits.max_logits = limits.max_logits ? limits.max_logits : limits.max_tokens;
+    limits.max_len = limits.max_len ? limits.max_len : limits.max_tokens;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    load(m, path);
+    m->config = pl_weights_config(m->weights);
+    m->ops = ops;
+    m->limits = limits;
+    check_ok(pl_pool_create(&(pl_pool_params){.n_workers = 2, .no_pin = true}, &m->pool, &err),
+             &err);
+    m->memory = aligned(
+        pl_forward_bytes(m->config, ops, pl_weights_slots(m->weights)->has_mtp, 2, &limits));
+    check_ok(pl_forward_init(m->memory, m->weights, ops, m->pool, &limits, &m->forward, &err),
+             &err);
+    return m;
+}
+
+void test_model_close(test_model *m)
+{
+    pl_pool_destroy(m->pool);
+    pl_weights_close(m->weights);
+    free(m->memory);
+    free(m->weights_memory);
+    free(m);
+}
+
+pl_state *test_state_new(const test_model *m)
+{
+    pl_state_shape shape = pl_forward_state_shape(
+        m->config, m->ops, pl_weights_slots(m->weights)->has_mtp, &m->limits);
+    pl_arena arena;
+    pl_state counted, *s;
+    size_t bytes;
+
+    pl_arena_init_dry(&arena);
+    pl_state_layout(&counted, &arena, &shape);
+    bytes = pl_arena_peak_bytes(&arena);
+    s = aligned(sizeof *s + 64 + bytes);
+    pl_arena_init(&arena, (uint8_t *)s + (sizeof *s + 63) / 64 * 64, bytes);
+    pl_state_layout(s, &arena, &shape);
+    check_ok(pl_arena_check(&arena, "state", NULL), NULL);
+    pl_state_reset(s);
+    return s;
+}
+
+void test_state_free(pl_state *s)
+{
+    free(s);
+}
+
+static pl_step one_sequence(pl_step_seq *seq, const int32_t *tokens, int32_t n, bool logits,
+                            int32_t *rows)
+{
+    for (int32_t i = 0; logits && i < n; i++)
+        rows[i] = i;
+    return (pl_step){
+        .n_tokens = n,
+        .tokens = tokens,
+        .n_seqs = 1,
+        .seqs = seq,
+        .n_logits = logits ? n : 0,
+        .logit_rows = rows,
+    };
+}
+
+void test_run(test_model *m, pl_state *s, const int32_t *tokens, int32_t n, bool logits)
+{
+    pl_step_seq seq = {s, 0, n, 0};
+    int32_t *rows = calloc((size_t)n, sizeof *rows);
+    pl_step step = one_sequence(&seq, tokens, n, logits, rows);
+    pl_error err;
+
+    check_ok(pl_forward_run(m->forward, &step, &err), &err);
+    free(rows);
+}
+
+void test_run_mtp(test_model *m, pl_state *s, const void *streams, int32_t first_row,
+                  const int32_t *tokens, int32_t n, bool logits)
+{
+    pl_step_seq seq = {s, 0, n, 0};
+    int32_t *rows = calloc((size_t)n, sizeof *rows), *from = calloc((size_t)n, sizeof *from);
+    pl_step step = one_sequence(&seq, tokens, n, logits, rows);
+    pl_error err;
+
+    for (int32_t i = 0; i < n; i++)
+        from[i] = first_row + i;
+    check_ok(pl_forward_run_mtp(m->forward, &step, streams, from, &err), &err);
+    free(rows);
+    free(from);
+}
+
+void test_logits(const test_model *m, int32_t i, float *out)
+{
+    int64_t V = m->config->vocab_size;
+
+    m->ops->acc_get((const uint8_t *)pl_forward_logits(m->forward) + i * V * m->ops->acc_bytes, V,
+                    out);
+}
