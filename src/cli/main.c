@@ -53,10 +53,12 @@ static int dispatch(int argc, char **argv)
 }
 
 /* hwloc would load its plugins, and with them what they are linked to (OpenCL, X11, drivers): megabytes that no
- * plan knows of, for devices that we do not ask about. Who wants them sets the variable. */
-static void keep_plugins_out(void)
+ * plan knows of, for devices that we do not ask about. In a sandbox without /sys it would also write a
+ * line of its own on standard error, which is ours. Who wants either sets the variable. */
+static void tame_hwloc(void)
 {
     (void)setenv("HWLOC_PLUGINS_PATH", "/dev/null", 0);
+    (void)setenv("HWLOC_HIDE_ERRORS", "2", 0);
 }
 
 /* A full disk or a closed pipe must not look like success. */
@@ -64,7 +66,7 @@ int main(int argc, char **argv)
 {
     int status;
 
-    keep_plugins_out();
+    tame_hwloc();
     status = dispatch(argc, argv);
 
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -132,3 +132,15 @@ case_unprintable_arguments_stay_printable()
     run version "--$(printf 'bad\033option')"
     expect_status 2
 }
+
+# Containers may have no /sys; the library that looks there must not speak in our place.
+case_libraries_are_silent_without_sys()
+{
+    mkdir empty
+    HWLOC_FSROOT=$PWD/empty
+    export HWLOC_FSROOT
+    run cpu
+    expect_empty err
+    run cpu --no-such-option
+    expect_status 2
+}
