@@ -52,7 +52,7 @@ static pl_status sniff_storage(pl_checkpoint *c, pl_error *err)
         s->has_mtp && (look_up(c, "mtp.0.emb.tok_emb.weight") || look_up(c, "mtp.0.head.weight"));
     if (scale && (scale->dtype == PL_DTYPE_F8_E8M0 || scale->dtype == PL_DTYPE_F32))
         s->scale = (pl_dtype)scale->dtype;
-    c->blocks = malloc((size_t)(n_layers + 1) * sizeof *c->blocks);
+    c->blocks = calloc((size_t)n_layers + 1, sizeof *c->blocks);
     if (!c->blocks)
         return pl_error_set(err, PL_ERR_NOMEM, "%s: no memory for %" PRId32 " layers", c->path,
                             n_layers);

@@ -71,6 +71,10 @@ pl_status pl__checkpoint_add(pl_checkpoint *c, const char *where, const char *na
  * index. */
 pl_status pl__checkpoint_read_index(pl_checkpoint *c, bool *found, pl_error *err) PL_MUST_CHECK;
 
+/* The same from text; `name` stands for the file in errors. c->config is set. */
+pl_status pl__checkpoint_parse_index(pl_checkpoint *c, const char *name, const char *text,
+                                     size_t length, pl_error *err) PL_MUST_CHECK;
+
 /* Decides storage and drafter, checks every tensor, fills in_order. */
 pl_status pl__checkpoint_check(pl_checkpoint *c, pl_error *err) PL_MUST_CHECK;
 

@@ -289,7 +289,8 @@ static void name_at(struct reader *r, uint64_t pos)
 
 static pl_status check_names(struct reader *r)
 {
-    qsort(r->spans, r->n_spans, sizeof *r->spans, by_hash);
+    if (r->n_spans > 1)
+        qsort(r->spans, r->n_spans, sizeof *r->spans, by_hash);
     for (size_t i = 1; i < r->n_spans; i++) {
         const struct span *a = &r->spans[i - 1], *b = &r->spans[i];
         uint64_t second = a->pos > b->pos ? a->pos : b->pos;

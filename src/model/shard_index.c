@@ -95,7 +95,7 @@ static pl_status read_metadata(pl_checkpoint *c, pl_json *j)
     }
 }
 
-static pl_status read_index(pl_checkpoint *c, pl_json *j)
+static pl_status read_members(pl_checkpoint *c, pl_json *j)
 {
     bool more, has_map = false, has_metadata = false;
     uint64_t n = 0;
@@ -123,6 +123,17 @@ static pl_status read_index(pl_checkpoint *c, pl_json *j)
     if (c->names.n == 0)
         return pl_error_set(j->err, PL_ERR_CORRUPT, "weight_map: missing or empty");
     return PL_OK;
+}
+
+pl_status pl__checkpoint_parse_index(pl_checkpoint *c, const char *name, const char *text,
+                                     size_t length, pl_error *err)
+{
+    pl_json j = {.text = text, .length = length, .err = err};
+    pl_status s = read_members(c, &j);
+
+    if (s != PL_OK)
+        pl_error_prefix(err, "%s", name);
+    return s;
 }
 
 static pl_status read_text(const char *file, int fd, char **text, size_t *length, pl_error *err)
@@ -155,8 +166,8 @@ static pl_status read_text(const char *file, int fd, char **text, size_t *length
 
 pl_status pl__checkpoint_read_index(pl_checkpoint *c, bool *found, pl_error *err)
 {
-    pl_json j = {.err = err};
     char file[4096], *text = NULL;
+    size_t length = 0;
     pl_status s;
     int fd;
 
@@ -168,14 +179,10 @@ pl_status pl__checkpoint_read_index(pl_checkpoint *c, bool *found, pl_error *err
     if (fd < 0)
         return pl_error_set(err, PL_ERR_IO, "%s: cannot open (got %s)", file, strerror(errno));
     *found = true;
-    s = read_text(file, fd, &text, &j.length, err);
+    s = read_text(file, fd, &text, &length, err);
     close(fd);
-    if (s == PL_OK) {
-        j.text = text;
-        s = read_index(c, &j);
-        if (s != PL_OK)
-            pl_error_prefix(err, "%s", file);
-    }
+    if (s == PL_OK)
+        s = pl__checkpoint_parse_index(c, file, text, length, err);
     free(text);
     return s;
 }
