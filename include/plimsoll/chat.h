@@ -43,10 +43,10 @@ typedef enum pl_chat_effort {
 typedef struct pl_chat_options {
     pl_chat_revision revision;
     pl_chat_mode mode;
-    pl_chat_effort effort; /* counts in thinking mode only */
-    bool
-        drop_thinking; /* leave out the reasoning before the last user message, unless there are tools */
-    bool add_bos;      /* begin with <｜begin▁of▁sentence｜> */
+    pl_chat_effort effort;     /* counts in thinking mode only */
+    bool drop_thinking;        /* without tools: no reasoning before the last user turn */
+    bool add_bos;              /* begin with <｜begin▁of▁sentence｜> */
+    bool continue_last;        /* the last message, an assistant's, is to be gone on with */
     bool trust_special_tokens; /* recognise special tokens everywhere, also in what users wrote */
     size_t max_prompt_bytes;   /* longer prompts are PL_ERR_LIMIT */
 } pl_chat_options;
@@ -83,7 +83,7 @@ typedef struct pl_prompt_segment {
  * not looked at. On success *out is the caller's to destroy; nothing of `json` is kept. What is wrong
  * with the conversation is PL_ERR_INVALID or PL_ERR_UNSUPPORTED and named by message and field:
  * "messages[2].role: unknown role (got 'foo', want system, ...)". JSON nested deeper than 128 levels
- * is refused. Needs at most 64 bytes per byte of `json`, and the prompt. */
+ * is refused. Needs at most 64 bytes per byte of `json` (a few KiB at least), and the prompt. */
 PL_API pl_status pl_chat_encode(const char *json, size_t json_bytes, const pl_chat_options *options,
                                 pl_prompt **out, pl_error *err) PL_MUST_CHECK;
 
@@ -97,6 +97,10 @@ PL_API size_t pl_prompt_n_segments(const pl_prompt *prompt);
 
 /* Segment i < pl_prompt_n_segments(prompt). */
 PL_API pl_prompt_segment pl_prompt_get_segment(const pl_prompt *prompt, size_t i);
+
+/* The mode in which to parse what the model writes next: thinking where the prompt ends with <think>, else chat, as
+ * in the answer to a task or behind a message that is gone on with. */
+PL_API pl_chat_mode pl_prompt_output_mode(const pl_prompt *prompt);
 
 /* ---- Parsing what the model wrote ---------------------------------------------------------------- */
 
@@ -144,7 +148,7 @@ typedef struct pl_output_event {
     pl_output_kind kind;
     const char *text; /* not 0-terminated */
     size_t n_bytes;
-    size_t call;    /* 0, 1, ...; counts started calls */
+    size_t call;    /* 0, 1, ...; counts started calls. NOTE: the open one, or the next */
     const char *id; /* CALL_START: id_prefix and the call's number */
     pl_output_note note;
     uint64_t position; /* NOTE: bytes of output read so far */

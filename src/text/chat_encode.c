@@ -171,6 +171,7 @@ static pl_status put_assistant(encoder *e, size_t i, pl_error *err)
 {
     const pl_chat_turn *turn = &e->turns.turns[i];
     bool answers_task = i > 0 && turn[-1].task;
+    bool open = turn->open || (e->options->continue_last && i + 1 == e->turns.n);
 
     if (is_thinking(e) && !answers_task && (!e->drop || (ptrdiff_t)i > e->last_user)) {
         put_content(e, turn->reasoning);
@@ -178,7 +179,7 @@ static pl_status put_assistant(encoder *e, size_t i, pl_error *err)
     }
     put_content(e, turn->content);
     PL_TRY(put_calls(e, turn->tool_calls, err));
-    if (!turn->open)
+    if (!open)
         pl__prompt_put_token(e->prompt, PL_TOK_EOS);
     return PL_OK;
 }
@@ -237,6 +238,9 @@ static void put_transition(encoder *e, size_t i)
 
 static pl_status put_turns(encoder *e, pl_error *err)
 {
+    if (e->options->continue_last && e->turns.turns[e->turns.n - 1].role != PL_ROLE_ASSISTANT)
+        return pl_error_set(err, PL_ERR_INVALID,
+                            "messages: the last one cannot be continued (want an assistant's)");
     e->drop = e->options->drop_thinking && !pl__chat_turns_have_tools(&e->turns);
     if (is_thinking(e) && e->drop)
         pl__chat_turns_drop(&e->turns);

@@ -96,6 +96,17 @@ size_t pl_prompt_n_segments(const pl_prompt *prompt)
     return prompt->all_markup ? 1 : n_ends(prompt) + 1;
 }
 
+pl_chat_mode pl_prompt_output_mode(const pl_prompt *prompt)
+{
+    const size_t n = strlen(PL_TOK_THINK_BEGIN);
+    bool ends_with_markup = prompt->first_is_markup ^ (n_ends(prompt) & 1);
+
+    if (ends_with_markup && prompt->text.n >= n &&
+        memcmp(prompt->text.bytes + prompt->text.n - n, PL_TOK_THINK_BEGIN, n) == 0)
+        return PL_CHAT_MODE_THINKING;
+    return PL_CHAT_MODE_CHAT;
+}
+
 pl_prompt_segment pl_prompt_get_segment(const pl_prompt *prompt, size_t i)
 {
     size_t begin = 0, end = prompt->text.n;

@@ -297,6 +297,59 @@ static void test_options(void **state)
                 "reasoning_effort", "'extreme'", NULL);
 }
 
+/* Where the model goes on decides how its output begins. */
+static void test_output_mode(void **state)
+{
+    static const struct {
+        pl_chat_mode mode;
+        const char *json;
+        pl_chat_mode want;
+    } cases[] = {
+        {PL_CHAT_MODE_THINKING, "[" USER_MESSAGE("u") "]", PL_CHAT_MODE_THINKING},
+        {PL_CHAT_MODE_CHAT, "[" USER_MESSAGE("u") "]", PL_CHAT_MODE_CHAT},
+        {PL_CHAT_MODE_THINKING, "[{\"role\":\"user\",\"content\":\"a\",\"task\":\"action\"}]",
+         PL_CHAT_MODE_CHAT},
+        {PL_CHAT_MODE_THINKING,
+         "[" USER_MESSAGE("u") ",{\"role\":\"assistant\",\"content\":\"<think>\",\"prefix\":true}]",
+         PL_CHAT_MODE_CHAT},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int trust = 0; trust < 2; trust++) {
+            pl_chat_options o = pl_chat_options_default();
+            pl_prompt *p;
+            o.mode = cases[i].mode;
+            o.trust_special_tokens = trust;
+            p = encode(cases[i].json, strlen(cases[i].json), &o);
+            assert_int_equal(pl_prompt_output_mode(p), cases[i].want);
+            pl_prompt_destroy(p);
+        }
+    }
+}
+
+static void test_continue_last(void **state)
+{
+    static const char json[] =
+        "[" USER_MESSAGE("u") ",{\"role\":\"assistant\",\"content\":\"a\"}," USER_MESSAGE(
+            "v") ",{\"role\":\"assistant\",\"content\":\"b\"}]";
+    static const char user[] = "[" USER_MESSAGE("u") "]";
+    pl_chat_options o = pl_chat_options_default();
+    pl_error err = {0};
+    pl_prompt *p;
+    size_t n;
+
+    (void)state;
+    o.mode = PL_CHAT_MODE_CHAT;
+    o.continue_last = true;
+    p = encode(json, strlen(json), &o);
+    assert_string_equal(pl_prompt_text(p, &n),
+                        BOS USER "u" BOT "</think>a" EOS USER "v" BOT "</think>b");
+    pl_prompt_destroy(p);
+    check_error(pl_chat_encode(user, strlen(user), &o, &p, &err), PL_ERR_INVALID, &err,
+                "messages: the last one cannot be continued", NULL);
+}
+
 static void test_options_read(void **state)
 {
     static const char all[] = "{\"options\":{\"thinking_mode\":\"chat\",\"revision\":\"0731\","
@@ -353,6 +406,8 @@ int main(void)
         cmocka_unit_test(test_request_tools),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_options_read),
+        cmocka_unit_test(test_output_mode),
+        cmocka_unit_test(test_continue_last),
         cmocka_unit_test(test_revision_of_a_checkpoint),
     };
 
