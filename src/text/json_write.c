@@ -14,6 +14,8 @@ void pl_json_write_escaped(pl_json_buffer *out, const char *text, size_t n)
 {
     size_t done = 0;
 
+    if (n == 0)
+        return;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text[i];
         const char *name = c && c < 0x20 ? strchr("\bb\ff\nn\rr\tt", c) : NULL;

@@ -162,6 +162,15 @@ static const struct rule {
      "[{\"role\":\"user\",\"content\":\"a\",\"task\":\"action\"},{\"role\":\"assistant\","
      "\"content\":\"s\"}," USER_MESSAGE("b") "]",
      BOS USER "a" BOT "<think><｜action｜>s" EOS USER "b" BOT "<think>"},
+    {"task: its answer has no reasoning part", PL_CHAT_MODE_THINKING,
+     "[{\"role\":\"user\",\"content\":\"a\",\"task\":\"action\"},{\"role\":\"assistant\","
+     "\"content\":\"s\","
+     "\"reasoning_content\":\"r\"}]",
+     BOS USER "a" BOT "<think><｜action｜>s" EOS},
+    {"dropped: not a developer who speaks last", PL_CHAT_MODE_THINKING,
+     "[" USER_MESSAGE("u") ",{\"role\":\"assistant\",\"content\":\"x\"},{\"role\":\"developer\","
+                           "\"content\":\"d\"}]",
+     BOS USER "u" BOT "</think>x" EOS USER "d" BOT "<think>"},
     {"task: text does not join, a result does", PL_CHAT_MODE_CHAT,
      "[{\"role\":\"user\",\"content\":\"a\",\"task\":\"query\"}," RESULT("x", "r") "," USER_MESSAGE(
          "b") "]",

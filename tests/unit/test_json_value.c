@@ -110,6 +110,8 @@ static void test_refused(void **state)
         {"\"\\ud800\"", 1, "surrogate"},
         {"\"\\udc00\"", 1, "surrogate"},
         {"\"\\ud800\\u0041\"", 1, "surrogate"},
+        {"\"\\ud800\\udbff\"", 1, "surrogate"},
+        {"\"\\ud800\\ue000\"", 1, "surrogate"},
         {"\"\xC3\"", 1, "UTF-8"},
         {"\"ab\xED\xA0\x80\"", 3, "UTF-8"},
         {"\xEF\xBB\xBF{}", 0, "no JSON value"},

@@ -66,6 +66,7 @@ static void test_golden(void **state)
                 strstr(error, "Duplicate") ? "duplicate parameter name at byte 159 (got 'a')"
                                            : "missing </think> at byte 12",
                 NULL);
+            assert_int_equal(pl_output_message_n_calls(m), 0);
             n_errors++;
         }
         pl_output_message_destroy(m);
@@ -85,6 +86,7 @@ static const struct expected {
     {PL_CHAT_MODE_CHAT, "", "."},
     {PL_CHAT_MODE_CHAT, "a" EOS, "C{a}."},
     {PL_CHAT_MODE_CHAT, "a", "C{a}."},
+    {PL_CHAT_MODE_CHAT, "a" EOS EOS EOS, "C{a}N{text_after_end@55:}."},
     {PL_CHAT_MODE_THINKING, "r</think>c" EOS, "R{r}C{c}."},
     {PL_CHAT_MODE_THINKING, "</think>", "."},
     {PL_CHAT_MODE_THINKING, "a < b, </thin, </ think></think>", "R{a < b, </thin, </ think>}."},
@@ -103,6 +105,8 @@ static const struct expected {
     {PL_CHAT_MODE_CHAT, CALLS INVOKE("f") "\n" END_INVOKE INVOKE("g") END_INVOKE END_CALLS,
      "S0{id0:f}A0{{}}E0S1{id1:g}A1{{}}E1."},
     {PL_CHAT_MODE_CHAT, CALLS END_CALLS EOS, "."},
+    {PL_CHAT_MODE_CHAT, CALLS INVOKE("") OTHER("", "1") END_INVOKE END_CALLS,
+     "S0{id0:}A0{{\"\": 1}}E0."},
     {PL_CHAT_MODE_CHAT, CALLS INVOKE("f") STRING("", "") END_INVOKE END_CALLS,
      "S0{id0:f}A0{{\"\": \"\"}}E0."},
     {PL_CHAT_MODE_CHAT,
