@@ -13,13 +13,14 @@ style      u a s  text rules, order of the folders, the test tools themselves
 header     u a s  every header compiled alone, the public ones as C99 and C++
 symbols    u a s  names that the library exports
 unit       u a s  unit tests, optimised build
+model      u a s  the forward pass against stored golden files
 cli        u a s  the program from outside
 fuzz       u a s  fuzz targets over their committed inputs
 werror     - a s  debug build with gcc, warnings are errors, assertions on; unit tests
 clang      - a s  the same with clang
-asan       - a s  address and undefined-behaviour sanitizers; unit, cli, fuzz
-tsan       - a s  thread sanitizer; the tests that use threads
-golden     - a s  golden files that are not stored, recomputed and compared
+asan       - a s  address and undefined-behaviour sanitizers; unit, cli, fuzz, one forward pass
+tsan       - a s  thread sanitizer; the tests that start threads, one forward pass
+golden     - a s  golden files that are not stored, recomputed and compared; what needs them
 oracle     - a s  the tests of the oracle itself
 tidy       - a s  clang-tidy, no findings
 valgrind   - - s  memcheck over the unit tests
@@ -137,7 +138,7 @@ run_tests()
     dir=$1
     shift
     rm -f "$dir/meson-logs/counted.json"
-    CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$dir" --no-rebuild --print-errorlogs --logbase counted \
+    CMOCKA_MESSAGE_OUTPUT=TAP meson test -C "$dir" --print-errorlogs --logbase counted \
         --num-processes "$(jobs)" "$@" </dev/null 2>&1 |
         sed -n '/^ *[0-9]*\/[0-9]* /p; /^――/,/^――*$/p; /^[^0-9 >]*ERROR/p; /^No /p'
     if [ -s "$dir/meson-logs/counted.json" ]; then
@@ -188,6 +189,10 @@ run_suite()
     style | header | symbols | unit | cli | fuzz | tidy | oracle)
         plain_build && run_tests build --suite "$1"
         ;;
+    model)
+        # Those in suite golden too need files that are not there yet.
+        plain_build && run_tests build --suite model --no-suite golden
+        ;;
     golden)
         plain_build && one 'golden files recomputed' ninja -C build golden-all && run_tests build --suite golden
         ;;
@@ -199,11 +204,13 @@ run_suite()
         ;;
     asan)
         built build-asan gcc $checked -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all &&
-            run_tests build-asan --suite unit --suite cli --suite fuzz --timeout-multiplier 4
+            run_tests build-asan --suite unit --suite cli --suite fuzz --timeout-multiplier 4 &&
+            run_tests build-asan --timeout-multiplier 4 f64-nano-exact
         ;;
     tsan)
         built build-tsan gcc $checked -Db_sanitize=thread &&
-            run_tests build-tsan --suite threads --timeout-multiplier 6
+            run_tests build-tsan --suite threads --timeout-multiplier 6 &&
+            run_tests build-tsan --timeout-multiplier 6 f64-nano-exact
         ;;
     valgrind)
         built build-werror gcc $checked -Dc_args=-Og &&
