@@ -21,15 +21,28 @@ pl_state_shape pl_forward_state_shape(const pl_config *config, const pl_ops *ops
     };
 }
 
-static pl_forward *layout(pl_arena *arena, const pl_config *config, const pl_ops *ops, bool has_mtp,
-                          int n_workers, const pl_forward_limits *limits)
+static pl_forward *layout(pl_regions *regions, pl_arena *arena, const pl_config *config,
+                          const pl_ops *ops, bool has_mtp, int n_workers,
+                          const pl_forward_limits *limits)
 {
-    pl_forward *f = pl_arena_alloc(arena, sizeof *f, 0), counted = {0};
-    pl_forward *into = f ? f : &counted;
+    pl_forward *f, counted = {0}, *into;
 
+    if (regions)
+        pl_region_begin(regions, arena, "forward.record", "model");
+    f = pl_arena_alloc(arena, sizeof *f, 0);
+    if (regions)
+        pl_region_end(regions, "up(%zu, 64)", sizeof *f);
+    into = f ? f : &counted;
     memset(into, 0, sizeof *into);
-    pl__workspace_layout(into, arena, config, ops, has_mtp, n_workers, limits);
+    pl__workspace_layout(into, arena, regions, config, ops, has_mtp, n_workers, limits);
     return f;
+}
+
+void *pl_forward_layout(pl_regions *regions, pl_arena *arena, const pl_config *config,
+                        const pl_ops *ops, bool has_mtp, int n_workers,
+                        const pl_forward_limits *limits)
+{
+    return layout(regions, arena, config, ops, has_mtp, n_workers, limits);
 }
 
 uint64_t pl_forward_bytes(const pl_config *config, const pl_ops *ops, bool has_mtp, int n_workers,
@@ -38,11 +51,11 @@ uint64_t pl_forward_bytes(const pl_config *config, const pl_ops *ops, bool has_m
     pl_arena arena;
 
     pl_arena_init_dry(&arena);
-    layout(&arena, config, ops, has_mtp, n_workers, limits);
+    layout(NULL, &arena, config, ops, has_mtp, n_workers, limits);
     return pl_arena_peak_bytes(&arena);
 }
 
-static pl_status check_limits(const pl_config *c, const pl_forward_limits *l, pl_error *err)
+pl_status pl_forward_check_limits(const pl_config *c, const pl_forward_limits *l, pl_error *err)
 {
     PL_CHECK(l->max_tokens >= 1 && l->max_tokens <= 1 << 20, err,
              "forward: max_tokens out of range (got %d, want 1 to %d)", l->max_tokens, 1 << 20);
@@ -81,9 +94,9 @@ pl_status pl_forward_init(void *memory, const pl_weights *weights, const pl_ops 
     pl_forward *f;
 
     *out = NULL;
-    PL_TRY(check_limits(config, limits, err));
+    PL_TRY(pl_forward_check_limits(config, limits, err));
     pl_arena_init(&arena, memory, pl_forward_bytes(config, ops, slots->has_mtp, n_workers, limits));
-    f = layout(&arena, config, ops, slots->has_mtp, n_workers, limits);
+    f = layout(NULL, &arena, config, ops, slots->has_mtp, n_workers, limits);
     PL_TRY(pl_arena_check(&arena, "forward", err));
     f->config = config;
     f->weights = weights;

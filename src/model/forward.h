@@ -11,6 +11,7 @@
 #include "model/step.h"
 #include "model/trace.h"
 #include "model/weights.h"
+#include "plan/region.h"
 
 typedef struct pl_forward_limits {
     int32_t max_tokens; /* of a step */
@@ -30,6 +31,16 @@ pl_state_shape pl_forward_state_shape(const pl_config *config, const pl_ops *ops
 /* Bytes of memory that pl_forward_init carves: closed form. */
 uint64_t pl_forward_bytes(const pl_config *config, const pl_ops *ops, bool has_mtp, int n_workers,
                           const pl_forward_limits *limits);
+
+/* The same bytes taken from an arena, as regions "forward.*"; the plan and the carving. Returns the memory for
+ * pl_forward_init, NULL in a dry run. */
+void *pl_forward_layout(pl_regions *regions, pl_arena *arena, const pl_config *config,
+                        const pl_ops *ops, bool has_mtp, int n_workers,
+                        const pl_forward_limits *limits);
+
+/* PL_OK where pl_forward_init takes these limits for this model; else INVALID. */
+pl_status pl_forward_check_limits(const pl_config *config, const pl_forward_limits *limits,
+                                  pl_error *err) PL_MUST_CHECK;
 
 /* memory: pl_forward_bytes, 64-byte aligned; it, weights and pool are borrowed while f is used. */
 pl_status pl_forward_init(void *memory, const pl_weights *weights, const pl_ops *ops, pl_pool *pool,

@@ -2,6 +2,8 @@
  * plan knows it before a weight is read. */
 #include "model/workspace.h"
 
+#include <inttypes.h>
+
 /* Pieces of one region; base NULL counts. pl_config_parse bounds the dims and
  * pl_forward_check_limits the limits, so that no product overflows. */
 typedef struct layout {
@@ -155,8 +157,12 @@ static void layout_common(layout *l, pl_workspace *w)
     w->xq = quantised(l, n, dim);
     w->out = act(l, n, dim);
     w->head_x = act(l, (uint64_t)l->limits->max_logits, dim);
-    w->logits = acc(l, (uint64_t)l->limits->max_logits, (uint64_t)l->c->vocab_size);
     w->jobs = piece(l, max_jobs(l->c), sizeof *w->jobs);
+}
+
+static void layout_logits(layout *l, pl_workspace *w)
+{
+    w->logits = acc(l, (uint64_t)l->limits->max_logits, (uint64_t)l->c->vocab_size);
 }
 
 /* Attention, experts and mtp join never live at once: they share memory, the largest decides. */
@@ -174,19 +180,47 @@ static void layout_shared(layout *l, pl_workspace *w)
     l->used = largest;
 }
 
-static void carve(layout *l, pl_arena *arena, pl_workspace *w,
-                  void (*part)(layout *, pl_workspace *))
+/* The bytes of `part` as a line in the number of tokens, where it is one. */
+static void end_region(layout *l, pl_regions *regions, uint64_t bytes,
+                       void (*part)(layout *, pl_workspace *))
 {
+    enum { MORE = 64 };
+    pl_workspace counted = {0};
+    uint64_t n = l->n, slope;
+
+    l->n = n + MORE;
+    l->used = 0;
+    part(l, &counted);
+    l->n = n;
+    slope = (l->used - bytes) / MORE;
+    if (slope > 0 && slope * n <= bytes)
+        pl_region_end(regions, "%" PRIu64 " tokens * %" PRIu64 " + %" PRIu64, n, slope,
+                      bytes - slope * n);
+    else
+        pl_region_end(regions, "%" PRIu64, bytes);
+}
+
+static void carve(layout *l, pl_arena *arena, pl_regions *regions, const char *name,
+                  pl_workspace *w, void (*part)(layout *, pl_workspace *))
+{
+    uint64_t bytes;
+
     l->base = NULL;
     l->used = 0;
     part(l, w);
-    l->base = pl_arena_alloc(arena, l->used, 0);
+    bytes = l->used;
+    if (regions)
+        pl_region_begin(regions, arena, name, "model");
+    l->base = pl_arena_alloc(arena, bytes, 0);
     l->used = 0;
     part(l, w);
+    l->base = NULL;
+    if (regions)
+        end_region(l, regions, bytes, part);
 }
 
-void pl__workspace_layout(pl_forward *f, pl_arena *arena, const pl_config *config,
-                          const pl_ops *ops, bool has_mtp, int n_workers,
+void pl__workspace_layout(pl_forward *f, pl_arena *arena, pl_regions *regions,
+                          const pl_config *config, const pl_ops *ops, bool has_mtp, int n_workers,
                           const pl_forward_limits *limits)
 {
     layout l = {
@@ -209,7 +243,13 @@ void pl__workspace_layout(pl_forward *f, pl_arena *arena, const pl_config *confi
 
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         shape.max_k = dims[i] > shape.max_k ? dims[i] : shape.max_k;
-    carve(&l, arena, &f->ws, layout_common);
-    carve(&l, arena, &f->ws, layout_shared);
+    carve(&l, arena, regions, "forward.step", &f->ws, layout_common);
+    carve(&l, arena, regions, "forward.logits", &f->ws, layout_logits);
+    carve(&l, arena, regions, "forward.halves", &f->ws, layout_shared);
+    if (regions)
+        pl_region_begin(regions, arena, "forward.scratch", "ops");
     pl_exec_layout(&f->exec, arena, ops, n_workers, &shape);
+    if (regions)
+        pl_region_end(regions, "up(%d workers * %zu, 64) + %d workers * up(%" PRIu64 ", 64)",
+                      n_workers, sizeof *f->exec.env, n_workers, ops->scratch_bytes(&shape));
 }

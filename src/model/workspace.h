@@ -7,6 +7,7 @@
 
 #include "model/forward.h"
 #include "ops/run.h"
+#include "plan/region.h"
 
 /* One compressor's rows in this step, and the entries that become finished. */
 typedef struct pl_compress_ws {
@@ -96,9 +97,9 @@ static inline int64_t pl__quant_row_bytes(const pl_ops *ops, int64_t dim)
     return (dim / PL_QUANT_BLOCK * ops->quant_block_bytes + 15) / 16 * 16;
 }
 
-/* Carves f->ws and the workers' scratch; a dry run counts. */
-void pl__workspace_layout(pl_forward *f, pl_arena *arena, const pl_config *config,
-                          const pl_ops *ops, bool has_mtp, int n_workers,
+/* Carves f->ws and the workers' scratch; a dry run counts. `regions` may be NULL. */
+void pl__workspace_layout(pl_forward *f, pl_arena *arena, pl_regions *regions,
+                          const pl_config *config, const pl_ops *ops, bool has_mtp, int n_workers,
                           const pl_forward_limits *limits);
 
 #endif
