@@ -1,0 +1,267 @@
+/* The engine: a DeepSeek-V4 checkpoint opened once, many requests run over it.
+ *
+ * A request's tokens, log-probabilities and digest depend on the request and the checkpoint alone: not on
+ * what runs beside it, on chunks, on threads or on the level of kernels (docs/NUMERICS.md).
+ *
+ * Memory is planned before it is taken. The plan can be had without opening anything; opening carves what it
+ * says, touches all of it, and nothing grows afterwards: pl_engine_step allocates nothing.
+ *
+ * An engine may be used from one thread at a time. Several engines in one process are independent. Parameter
+ * structs are filled by their _default function first, then changed: fields are added at the end.
+ *
+ *     pl_engine_params p = pl_engine_params_default();
+ *     pl_engine *e;
+ *     pl_error err;
+ *     if (pl_engine_open("DeepSeek-V4-Flash", &p, &e, &err) != PL_OK) ...
+ *
+ * docs/EMBEDDING.md has a whole program. */
+#ifndef PL_PLIMSOLL_ENGINE_H
+#define PL_PLIMSOLL_ENGINE_H
+
+#include <stdbool.h>
+
+#include "plimsoll/status.h"
+#include "plimsoll/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pl_engine pl_engine;
+typedef struct pl_request pl_request;
+typedef struct pl_plan pl_plan;
+
+/* ---- parameters of an engine */
+
+/* Told while weights are read: done of total bytes, first with done = 0. */
+typedef void pl_load_fn(void *user, uint64_t done, uint64_t total);
+
+typedef struct pl_engine_params {
+    int threads; /* workers, the calling thread included; 0: physical cores that may be used */
+    bool no_pin; /* leave the placement of threads to the system */
+    /* "scalar", "f64", ..; NULL: what the environment variable PL_CPU asks for, else the best that passes its
+     * self-test. Borrowed during the call. */
+    const char *level;
+    uint64_t memory_bytes;          /* the line: what the plan may come to; 0: none */
+    uint64_t kv_cache_memory_bytes; /* the same for the caches alone; 0: none */
+    int max_model_len;              /* tokens of a request; 0: what fits, at most the model's */
+    int max_num_seqs;               /* requests that run at once */
+    int max_num_batched_tokens;     /* of a step; every value from 1 on gives the same bits */
+    int max_queued;                 /* requests that wait beside those that run */
+    /* What the program holds before it opens an engine: code, libraries, its own data. Planned as measured. The
+     * default is that of `plimsoll run`. */
+    uint64_t program_bytes;
+    pl_load_fn *on_load; /* NULL: nobody */
+    void *on_load_user;
+} pl_engine_params;
+
+PL_API pl_engine_params pl_engine_params_default(void);
+
+/* ---- the plan */
+
+typedef enum pl_plan_part {
+    PL_PLAN_EXACT,    /* closed form, to the byte */
+    PL_PLAN_CAPPED,   /* an upper bound */
+    PL_PLAN_MEASURED, /* from a reference run */
+    PL_PLAN_PART_COUNT
+} pl_plan_part;
+
+/* "exact", "capped", "measured". */
+PL_API const char *pl_plan_part_name(pl_plan_part part);
+
+typedef struct pl_plan_region {
+    const char *name; /* "weights.experts", "cache.window", ..; valid as long as the plan */
+    pl_plan_part part;
+    const char *owner;   /* the module that holds it */
+    const char *formula; /* gives `bytes`, words in it only explain; free text where measured */
+    uint64_t bytes;
+} pl_plan_region;
+
+typedef struct pl_plan_totals {
+    uint64_t total_bytes;    /* of all regions */
+    uint64_t resident_bytes; /* of it, what is present from the first step on: all */
+    uint64_t charged_bytes; /* and page tables and kernel stacks: what a control group is charged */
+    uint64_t budget_bytes;  /* memory_bytes of the parameters; 0: none */
+    bool fits;
+
+    /* Of one request; the slope is exact for each whole 128 tokens. */
+    uint64_t request_fixed_bytes, request_bytes_per_128_tokens;
+
+    /* What the engine would be opened with. */
+    int max_model_len, max_num_seqs, max_num_batched_tokens, threads;
+
+    /* What the budget allows: requests of max_model_len at once, and the length of one alone. Without a budget
+     * those of the plan. 0 where not even one fits. */
+    int64_t requests_at_max_model_len, tokens_for_one_request;
+} pl_plan_totals;
+
+/* Plans for a checkpoint folder, from its headers, or for a config.json alone; both give the same plan. Reads no
+ * weights and does not ask what memory this machine has. Succeeds where the plan does not fit: totals.fits
+ * tells. On failure *out is NULL. */
+PL_API pl_status pl_plan_create(const char *path, const pl_engine_params *params, pl_plan **out,
+                                pl_error *err) PL_MUST_CHECK;
+PL_API void pl_plan_destroy(pl_plan *plan);
+
+PL_API int pl_plan_n_regions(const pl_plan *plan);
+PL_API pl_plan_region pl_plan_region_at(const pl_plan *plan, int index);
+PL_API pl_plan_totals pl_plan_totals_of(const pl_plan *plan);
+
+/* Where the plan does not fit: one sentence with the smallest change that would. Else "". */
+PL_API const char *pl_plan_advice(const pl_plan *plan);
+
+/* PL_OK where it fits; else LIMIT, with what there is, what may be and the advice. */
+PL_API pl_status pl_plan_check_fits(const pl_plan *plan, pl_error *err) PL_MUST_CHECK;
+
+/* What is noteworthy: one sentence, or "". */
+PL_API const char *pl_plan_note(const pl_plan *plan);
+
+/* What the configuration says. */
+typedef struct pl_engine_model {
+    int vocab_size, max_position_embeddings;
+    int bos_token_id, eos_token_id;
+    bool is_refresh; /* 0731 or 0813: its chats are encoded by PL_CHAT_0731 */
+} pl_engine_model;
+
+PL_API pl_engine_model pl_plan_model_of(const pl_plan *plan);
+
+/* ---- the engine */
+
+/* Opens a checkpoint folder: plans, refuses with PL_ERR_LIMIT and the advice what does not fit, takes and touches
+ * all memory, reads the weights. Where the folder has a tokenizer.json, opens it too. On failure *out is
+ * NULL and everything is given back. */
+PL_API pl_status pl_engine_open(const char *path, const pl_engine_params *params, pl_engine **out,
+                                pl_error *err) PL_MUST_CHECK;
+
+/* Ends all requests; their handles are invalid then. NULL is fine. */
+PL_API void pl_engine_close(pl_engine *engine);
+
+/* What was carved; borrowed. */
+PL_API const pl_plan *pl_engine_plan(const pl_engine *engine);
+
+/* NULL where the checkpoint has none; borrowed. */
+PL_API const pl_tokenizer *pl_engine_tokenizer(const pl_engine *engine);
+
+PL_API pl_engine_model pl_engine_model_of(const pl_engine *engine);
+
+/* The fingerprint of results: equal version, class and checkpoint give equal bits, whatever the level. */
+typedef struct pl_numerics_report {
+    int version, numerics_class;
+    const char *level; /* static text */
+    /* Digest of all tensors up to 1 GiB of them; beyond that, "headers:" and the digest of names, types and shapes.
+     * Valid until close. */
+    const char *checkpoint;
+} pl_numerics_report;
+
+PL_API pl_numerics_report pl_engine_numerics(const pl_engine *engine);
+
+typedef struct pl_memory_report {
+    uint64_t plan_bytes;
+    uint64_t peak_resident_bytes; /* of the process since it started */
+} pl_memory_report;
+
+PL_API pl_status pl_engine_memory(const pl_engine *engine, pl_memory_report *report,
+                                  pl_error *err) PL_MUST_CHECK;
+
+/* Since open. A step with both kinds of tokens counts its time to each by their number. */
+typedef struct pl_engine_stats {
+    uint64_t steps, prefill_tokens, decode_tokens;
+    double load_s, prefill_s, decode_s;
+    int running, queued; /* now */
+} pl_engine_stats;
+
+PL_API pl_engine_stats pl_engine_stats_of(const pl_engine *engine);
+
+/* ---- requests */
+
+typedef struct pl_logit_bias {
+    int32_t token;
+    float bias;
+} pl_logit_bias;
+
+typedef struct pl_token_event {
+    int32_t token;
+    float logprob; /* log-softmax of the raw logits: before bias, penalties and temperature */
+    int32_t index; /* 0 for the first token after the prompt */
+} pl_token_event;
+
+/* Called within pl_engine_step for each token of the request, in order. May cancel and release any request, submit
+ * new ones and read; must not step or close the engine. */
+typedef void pl_token_fn(void *user, pl_request *request, const pl_token_event *event);
+
+/* Sampling: docs/NUMERICS.md 13. Arrays are borrowed until the request has ended or is released. */
+typedef struct pl_request_params {
+    const int32_t *tokens; /* the prompt, at least one */
+    int32_t n_tokens;
+    int32_t max_tokens;       /* after the prompt; fewer where max_model_len ends them */
+    int32_t min_tokens;       /* before that many no stop token is chosen */
+    float temperature;        /* 0: the largest logit */
+    int32_t top_k;            /* 0: off */
+    float top_p;              /* 1: off */
+    float min_p;              /* 0: off */
+    float repetition_penalty; /* 1: off */
+    float frequency_penalty, presence_penalty; /* 0: off */
+    const pl_logit_bias *logit_bias; /* added up where a token repeats in the order given */
+    int32_t n_logit_bias;
+    const uint32_t
+        *allowed; /* bit t & 31 of word t / 32 is set where token t may be chosen; NULL: all */
+    const int32_t
+        *stop_ids; /* end the request beside the model's end token; they are part of its tokens */
+    int32_t n_stop_ids;
+    bool ignore_eos; /* the model's end token is an ordinary one */
+    uint64_t seed;
+    uint32_t choice; /* which of several completions of one prompt */
+    pl_token_fn *on_token;
+    void *user;
+} pl_request_params;
+
+/* 256 tokens, greedy. */
+PL_API pl_request_params pl_request_params_default(void);
+
+typedef enum pl_request_state {
+    PL_REQUEST_QUEUED,
+    PL_REQUEST_RUNNING,
+    PL_REQUEST_STOPPED, /* a stop token was chosen */
+    PL_REQUEST_LENGTH,  /* max_tokens or max_model_len was reached */
+    PL_REQUEST_CANCELLED
+} pl_request_state;
+
+/* What pl_engine_submit would refuse for good, before anything is opened: INVALID with field, value and what would
+ * be right; a prompt of max_model_len tokens or more among them. */
+PL_API pl_status pl_plan_check_request(const pl_plan *plan, const pl_request_params *params,
+                                       pl_error *err) PL_MUST_CHECK;
+
+/* Queues a request; it starts within a later step. INVALID as above, AGAIN where max_queued wait already. */
+PL_API pl_status pl_engine_submit(pl_engine *engine, const pl_request_params *params,
+                                  pl_request **out, pl_error *err) PL_MUST_CHECK;
+
+/* Runs one step over what there is to do; *busy tells whether anything is left. A failure is the system's, not a
+ * request's. */
+PL_API pl_status pl_engine_step(pl_engine *engine, bool *busy, pl_error *err) PL_MUST_CHECK;
+
+/* Steps until every request has ended. Requests that wait for a place which only pl_request_release would free:
+ * STATE. */
+PL_API pl_status pl_engine_run(pl_engine *engine, pl_error *err) PL_MUST_CHECK;
+
+/* Ends it; its cache is free for others at once, within a step at that step's end. Nothing happens to one that has
+ * ended. */
+PL_API void pl_request_cancel(pl_request *request);
+
+/* Cancels and frees the handle. A request keeps its place, one of max_num_seqs, until it is released: its results
+ * can be read until then. NULL is fine. */
+PL_API void pl_request_release(pl_request *request);
+
+PL_API pl_request_state pl_request_state_of(const pl_request *request);
+
+/* Tokens chosen so far, and their log-probabilities; valid until release. */
+PL_API const int32_t *pl_request_tokens(const pl_request *request, int32_t *n);
+PL_API const float *pl_request_logprobs(const pl_request *request, int32_t *n);
+
+/* XXH3-128 over all logits that chose a token, 32 hex digits and a 0: rows in the order of their tokens, each the
+ * vocabulary's raw logits as little-endian fp32, every NaN as 0x7FC00000. Equal digests: equal bits. */
+enum { PL_REQUEST_DIGEST_BYTES = 33 };
+PL_API void pl_request_digest(const pl_request *request, char digest[PL_REQUEST_DIGEST_BYTES]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

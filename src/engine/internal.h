@@ -1,0 +1,74 @@
+/* Inside of an engine: what engine.c (opening), requests.c (their lives), step.c (running) and choose.c (tokens)
+ * share. */
+#ifndef PL_ENGINE_INTERNAL_H
+#define PL_ENGINE_INTERNAL_H
+
+#include "base/meminfo.h"
+#include "engine/logits.h"
+#include "engine/plan.h"
+#include "model/digest.h"
+
+/* A row of logits that is about to choose a token. */
+typedef struct pl__row {
+    pl_logits_summary summary;
+    int32_t token;
+    float logprob;
+} pl__row;
+
+/* Requests stand in one of these, first to last. */
+typedef struct pl__list {
+    pl_request *first, *last;
+    int n;
+} pl__list;
+
+struct pl_request {
+    XXH3_state_t digest; /* first: it asks for 64-byte alignment */
+    pl_engine *engine;
+    pl_request *prev, *next;
+    pl__list *list; /* free, queue, running or ended */
+    pl_request_params params;
+    pl_request_state state;
+    int32_t place; /* index of its cache and its outputs; -1: none */
+    int32_t n_output, max_output;
+    bool cancelled, released; /* asked for within a step; done at its end */
+};
+
+struct pl_engine {
+    pl_plan *plan;
+    pl_tokenizer *tokenizer;
+    pl_pool *pool;
+    pl_weights *weights;
+    pl_forward *forward;
+    pl_mem weights_memory, cache_memory, work_memory;
+    pl_arena work, cache; /* what the memory was carved by */
+    pl_engine_parts parts;
+    char checkpoint[PL_DIGEST_TEXT_BYTES + 16];
+
+    pl__list free, queue, running, ended;
+    int32_t n_free_places; /* on the stack parts.free_places */
+    bool in_step;
+    int32_t n_step_tokens, n_step_seqs, n_rows; /* of the step being made */
+    pl_engine_stats stats;
+};
+
+/* requests.c */
+void pl__requests_init(pl_engine *e);
+void pl__list_append(pl__list *list, pl_request *r);
+void pl__list_remove(pl_request *r);
+const pl_config *pl__engine_config(const pl_engine *e);
+int32_t *pl__request_outputs(const pl_request *r);
+float *pl__request_logprobs(const pl_request *r);
+/* -1 where the end token is an ordinary one. */
+int32_t pl__request_eos(const pl_request *r);
+/* Gives queued requests places while there are some. */
+void pl__requests_admit(pl_engine *e);
+/* Ends running requests that were cancelled and frees those released. */
+void pl__requests_settle(pl_engine *e);
+
+/* choose.c: a token for every logits row of the step that was run, then the callbacks. */
+void pl__choose(pl_engine *e);
+
+/* step.c */
+bool pl__request_is_prefilling(const pl_request *r);
+
+#endif

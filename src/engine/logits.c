@@ -1,0 +1,67 @@
+/* One pass for the maximum and the digest, a second one for the sum of exponentials. Rows are read in blocks
+ * through pl_ops, so that every level is treated alike. */
+#include "engine/logits.h"
+
+#include <math.h>
+
+#include "base/math.h"
+
+static int32_t block_at(const pl_ops *ops, const void *row, int32_t vocab, int32_t first,
+                        float *out)
+{
+    int32_t n = vocab - first < PL_LOGITS_BLOCK ? vocab - first : PL_LOGITS_BLOCK;
+
+    ops->acc_get((const uint8_t *)row + (int64_t)first * ops->acc_bytes, n, out);
+    return n;
+}
+
+/* x86 is little-endian; NaNs are one class (docs/NUMERICS.md 1), so they are made one value. */
+static void feed(XXH3_state_t *digest, const float *l, int32_t n)
+{
+    uint32_t bits[PL_LOGITS_BLOCK];
+
+    for (int32_t i = 0; i < n; i++)
+        bits[i] = l[i] != l[i] ? 0x7FC00000u : pl_f32_bits(l[i]);
+    (void)XXH3_128bits_update(digest, bits, (size_t)n * sizeof bits[0]);
+}
+
+static float block_sum(const float *l, int32_t n, float max)
+{
+    float sum = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        sum = sum + pl_exp_f32(l[i] - max);
+    return sum;
+}
+
+pl_logits_summary pl_logits_summarise(const pl_ops *ops, const void *row, int32_t vocab,
+                                      XXH3_state_t *digest)
+{
+    pl_logits_summary s = {.best = 0, .max = -INFINITY};
+    float l[PL_LOGITS_BLOCK], sum = 0;
+
+    for (int32_t first = 0; first < vocab; first += PL_LOGITS_BLOCK) {
+        int32_t n = block_at(ops, row, vocab, first, l);
+        for (int32_t i = 0; i < n; i++)
+            if (l[i] > s.max) {
+                s.max = l[i];
+                s.best = first + i;
+            }
+        feed(digest, l, n);
+    }
+    for (int32_t first = 0; first < vocab; first += PL_LOGITS_BLOCK) {
+        int32_t n = block_at(ops, row, vocab, first, l);
+        sum = sum + block_sum(l, n, s.max);
+    }
+    s.log_sum = pl_log_f32(sum);
+    return s;
+}
+
+float pl_logits_logprob(const pl_ops *ops, const void *row, const pl_logits_summary *summary,
+                        int32_t id)
+{
+    float l;
+
+    ops->acc_get((const uint8_t *)row + (int64_t)id * ops->acc_bytes, 1, &l);
+    return (l - summary->max) - summary->log_sum;
+}

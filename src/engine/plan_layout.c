@@ -1,0 +1,148 @@
+/* Laying out an engine: every region with its closed form, in one function for plan and carving. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/pool.h"
+#include "engine/internal.h"
+#include "ops/ops.h"
+
+const pl_ops *pl__engine_ops(pl_level level)
+{
+    return level == PL_LEVEL_F64 ? pl_ops_f64(PL_MODE_REC) : pl_ops_scalar();
+}
+
+static void layout_requests(const pl_engine_shape *s, pl_regions *t, pl_arena *a,
+                            pl_engine_parts *p)
+{
+    size_t n = (size_t)s->max_num_seqs + (size_t)s->max_queued, seqs = (size_t)s->max_num_seqs;
+    size_t tokens = (size_t)s->limits.max_len;
+
+    pl_region_begin(t, a, "engine.requests", "engine");
+    p->requests = pl_arena_array(a, n, sizeof *p->requests, 0);
+    p->states = pl_arena_array(a, seqs, sizeof *p->states, 0);
+    p->free_places = pl_arena_array(a, seqs, sizeof *p->free_places, 0);
+    pl_region_end(t, "%zu requests * %zu + up(%zu places * %zu, 64) + up(%zu places * %zu, 64)", n,
+                  sizeof *p->requests, seqs, sizeof *p->states, seqs, sizeof *p->free_places);
+    pl_region_begin(t, a, "engine.outputs", "engine");
+    p->outputs = pl_arena_array(a, seqs * tokens, sizeof *p->outputs, 0);
+    p->logprobs = pl_arena_array(a, seqs * tokens, sizeof *p->logprobs, 0);
+    pl_region_end(t, "2 * up(%zu places * %zu tokens * %zu, 64)", seqs, tokens, sizeof *p->outputs);
+}
+
+static void layout_step(const pl_engine_shape *s, pl_regions *t, pl_arena *a, pl_engine_parts *p)
+{
+    size_t tokens = (size_t)s->limits.max_tokens, seqs = (size_t)s->limits.max_seqs;
+
+    pl_region_begin(t, a, "engine.step", "engine");
+    p->step_tokens = pl_arena_array(a, tokens, sizeof *p->step_tokens, 0);
+    p->step_seqs = pl_arena_array(a, seqs, sizeof *p->step_seqs, 0);
+    p->step_requests = pl_arena_array(a, seqs, sizeof *p->step_requests, 0);
+    p->logit_rows = pl_arena_array(a, seqs, sizeof *p->logit_rows, 0);
+    p->row_requests = pl_arena_array(a, seqs, sizeof *p->row_requests, 0);
+    p->rows = pl_arena_array(a, seqs, sizeof *p->rows, 0);
+    pl_region_end(t,
+                  "up(%zu tokens * 4, 64) + up(%zu * %zu, 64) + 2 * up(%zu * %zu, 64) + up(%zu * "
+                  "4, 64) + up(%zu * %zu, 64)",
+                  tokens, seqs, sizeof *p->step_seqs, seqs, sizeof *p->step_requests, seqs, seqs,
+                  sizeof *p->rows);
+    pl_region_begin(t, a, "engine.sampler", "engine");
+    pl_sampler_layout(&p->sampler, a, s->model->config.vocab_size);
+    pl_region_end(t, "4 * up(%d ids * 4, 64) + up(up(%d ids, 32) / 8, 64)",
+                  s->model->config.vocab_size, s->model->config.vocab_size);
+}
+
+/* States lie in an arena of their own, one request after the other; its regions go across them. */
+static void layout_cache(const pl_engine_shape *s, pl_regions *t, pl_arena *a, pl_engine_parts *p)
+{
+    pl_state_shape shape =
+        pl_forward_state_shape(&s->model->config, s->ops, s->model->has_mtp, &s->limits);
+    pl_cache_geometry g = pl_cache_geometry_of(&shape);
+    const uint64_t n = (uint64_t)s->max_num_seqs;
+    pl_state counted;
+
+    for (int32_t i = 0; i < s->max_num_seqs; i++)
+        pl_state_layout(p->states ? &p->states[i] : &counted, a, &shape);
+    for (int32_t i = 0; i < g.n_parts; i++) {
+        const pl_cache_part *part = &g.part[i];
+        char name[PL_REGION_NAME_BYTES];
+
+        (void)snprintf(name, sizeof name, "cache.%s", part->name);
+        pl_region_add(t, name, "cache", PL_REGION_EXACT, n * pl_cache_part_bytes(&g, part),
+                      "%" PRIu64 " requests * %d layers * %d * up(%" PRId64 " * %" PRIu64 ", 64)",
+                      n, part->n_layers, part->n_pieces, part->per_block ? g.n_blocks : 1,
+                      part->piece_bytes);
+    }
+    /* A row that no formula can give: the table then tells that the closed form is wrong. */
+    if (pl_regions_bytes_of(t, "cache") != pl_arena_planned_peak_bytes(a))
+        pl_region_add(t, "cache.lost", "cache", PL_REGION_EXACT, 0, "%zu bytes carved",
+                      pl_arena_planned_peak_bytes(a));
+}
+
+/* What lies outside of the three mappings, and what mapping itself takes. */
+static void add_others(const pl_engine_shape *s, pl_regions *t, const pl_arena *work,
+                       const pl_arena *cache)
+{
+    const uint64_t parts[] = {s->model->weights.bytes, pl_arena_planned_peak_bytes(cache),
+                              pl_arena_planned_peak_bytes(work)};
+    const uint64_t vocab = (uint64_t)s->model->config.vocab_size;
+    uint64_t rounding = 0;
+
+    for (int i = 0; i < 3; i++)
+        rounding += pl_mem_mapped_bytes(parts[i]) - parts[i];
+    pl_region_add(t, "pages.rounding", "engine", PL_REGION_EXACT, rounding, "%" PRIu64, rounding);
+    pl_region_add(t, "pool.stacks", "base", PL_REGION_EXACT, pl_pool_stacks_bytes(s->n_workers, 0),
+                  "%d threads * %d", s->n_workers - 1, PL_POOL_STACK_BYTES);
+    pl_region_add(t, "pool.record", "base", PL_REGION_EXACT, pl_pool_heap_bytes(s->n_workers),
+                  "%zu", pl_pool_heap_bytes(s->n_workers));
+    pl_region_add(t, "heap.headers", "model", PL_REGION_CAPPED,
+                  s->model->n_tensors * PL_HEADER_BYTES_PER_TENSOR, "%" PRIu64 " tensors * %d",
+                  s->model->n_tensors, PL_HEADER_BYTES_PER_TENSOR);
+    pl_region_add(t, "heap.tokenizer", "text", PL_REGION_CAPPED, vocab * PL_TOKENIZER_BYTES_PER_ID,
+                  "%" PRIu64 " ids * %d", vocab, PL_TOKENIZER_BYTES_PER_ID);
+    pl_region_add(t, "heap.prompts", "engine", PL_REGION_CAPPED,
+                  (uint64_t)s->max_num_seqs * (uint64_t)s->limits.max_len * sizeof(int32_t),
+                  "%d requests * %d tokens * %zu", s->max_num_seqs, s->limits.max_len,
+                  sizeof(int32_t));
+    pl_region_add(t, "heap.other", "engine", PL_REGION_CAPPED, PL_OTHER_HEAP_BYTES, "%d KiB",
+                  PL_OTHER_HEAP_BYTES / 1024);
+    pl_region_add(t, "program", "engine", PL_REGION_MEASURED, s->program_bytes,
+                  "code, libraries and data before the engine is opened");
+}
+
+void pl__engine_layout(const pl_engine_shape *s, pl_regions *t, pl_arena *work, pl_arena *cache,
+                       pl_engine_parts *p)
+{
+    *p = (pl_engine_parts){0};
+    pl__model_regions(s->model, t);
+    p->forward = pl_forward_layout(t, work, &s->model->config, s->ops, s->model->has_mtp,
+                                   s->n_workers, &s->limits);
+    layout_requests(s, t, work, p);
+    layout_step(s, t, work, p);
+    layout_cache(s, t, cache, p);
+    add_others(s, t, work, cache);
+}
+
+pl_status pl__engine_plan_regions(const pl_engine_shape *s, pl_regions *regions, pl_error *err)
+{
+    pl_engine_parts parts;
+    pl_arena work, cache;
+
+    pl_arena_init_dry(&work);
+    pl_arena_init_dry(&cache);
+    pl__engine_layout(s, regions, &work, &cache, &parts);
+    return pl_regions_check(regions, &work, err);
+}
+
+pl_status pl__engine_bytes(const pl_engine_shape *s, uint64_t *total, uint64_t *caches,
+                           pl_error *err)
+{
+    pl_regions regions;
+    pl_status status;
+
+    pl_regions_init(&regions);
+    status = pl__engine_plan_regions(s, &regions, err);
+    *total = pl_regions_bytes(&regions, PL_REGION_PART_COUNT);
+    *caches = pl_regions_bytes_of(&regions, "cache");
+    pl_regions_fini(&regions);
+    return status;
+}

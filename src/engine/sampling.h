@@ -1,0 +1,48 @@
+/* Choosing a token from a row of logits: docs/NUMERICS.md 13, steps 1 to 10.
+ *
+ * The choice is a function of the row, the options and the noise of (seed, position, choice): nothing else
+ * is remembered between calls. */
+#ifndef PL_ENGINE_SAMPLING_H
+#define PL_ENGINE_SAMPLING_H
+
+#include "base/arena.h"
+#include "base/philox.h"
+#include "plimsoll/engine.h"
+
+/* Working memory, for any number of requests one after another. */
+typedef struct pl_sampler {
+    int32_t vocab;
+    float *l;        /* [vocab] the caller puts raw logits here; used up by a choice */
+    int32_t *cand;   /* [vocab] */
+    int32_t *heap;   /* [vocab] */
+    uint32_t *count; /* [vocab] zeros between calls */
+    uint32_t *mask;  /* [up(vocab, 32) / 32] candidates */
+} pl_sampler;
+
+/* Carves; a dry run counts. The memory must be zeros. */
+void pl_sampler_layout(pl_sampler *s, pl_arena *arena, int32_t vocab);
+
+/* What a choice depends on beside the logits. Pointers are borrowed during the call. */
+typedef struct pl_choice {
+    const pl_request_params *params; /* checked: pl_sampling_check */
+    int32_t eos;                     /* banned with the stop ids; -1: none */
+    const int32_t *output;           /* tokens chosen so far */
+    int32_t n_output;
+    pl_noise noise;
+} pl_choice;
+
+/* INVALID with field, value and range where an option makes no sense or no token could ever be chosen. */
+pl_status pl_sampling_check(const pl_request_params *params, int32_t vocab, int32_t eos,
+                            pl_error *err) PL_MUST_CHECK;
+
+/* Whether the choice is that of the largest raw logit, so that nobody needs a sampler. */
+bool pl_choice_is_plain(const pl_choice *c);
+
+/* The token. Runs in the environment of base/fpenv.h; s->l holds the raw logits. */
+int32_t pl_sample(pl_sampler *s, const pl_choice *c);
+
+/* For tests: the candidates that are left after step 9, ids ascending in s->cand, their processed logits in s->l; the
+ * number of them. At temperature 0 there is one. */
+int32_t pl__sample_candidates(pl_sampler *s, const pl_choice *c);
+
+#endif

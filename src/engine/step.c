@@ -1,0 +1,164 @@
+/* One step: who gets how many of its tokens, the forward pass, the tokens chosen.
+ *
+ * Requests that choose tokens come first, one token each, then prompts in chunks. Both are served in the order of
+ * `running`, where whoever was served goes to the end. Where there are more choosing requests than tokens in a
+ * step, prompts would wait for ever behind them; then all take turns alike. None of it changes a bit. */
+#include <time.h>
+
+#include "base/error.h"
+#include "engine/internal.h"
+
+static pl_state *state_of(const pl_request *r)
+{
+    return &r->engine->parts.states[r->place];
+}
+
+bool pl__request_is_prefilling(const pl_request *r)
+{
+    return r->n_output == 0;
+}
+
+/* Positions that are known and have not been run. */
+static int32_t n_pending(const pl_request *r)
+{
+    return r->params.n_tokens + r->n_output - state_of(r)->n;
+}
+
+static void take(pl_engine *e, pl_request *r, int32_t n)
+{
+    pl_engine_parts *p = &e->parts;
+    pl_state *state = state_of(r);
+    int32_t first = e->n_step_tokens;
+
+    for (int32_t i = 0; i < n; i++) {
+        int32_t at = state->n + i - r->params.n_tokens;
+        p->step_tokens[first + i] =
+            at < 0 ? r->params.tokens[state->n + i] : pl__request_outputs(r)[at];
+    }
+    p->step_seqs[e->n_step_seqs] = (pl_step_seq){.state = state, .first = first, .n = n};
+    p->step_requests[e->n_step_seqs++] = r;
+    e->n_step_tokens += n;
+    if (n == n_pending(r)) {
+        p->logit_rows[e->n_rows] = first + n - 1;
+        p->row_requests[e->n_rows++] = r;
+    }
+}
+
+typedef enum kind {
+    CHOOSING = 1,
+    PREFILLING = 2,
+} kind;
+
+static void take_some(pl_engine *e, int kinds)
+{
+    const int32_t budget = e->plan->shape.limits.max_tokens;
+
+    for (pl_request *r = e->running.first; r && e->n_step_tokens < budget; r = r->next) {
+        int32_t left = budget - e->n_step_tokens, n = n_pending(r);
+
+        if (kinds & (pl__request_is_prefilling(r) ? PREFILLING : CHOOSING))
+            take(e, r, n < left ? n : left);
+    }
+}
+
+static void make_step(pl_engine *e)
+{
+    int32_t n_choosing = 0;
+
+    e->n_step_tokens = e->n_step_seqs = e->n_rows = 0;
+    for (const pl_request *r = e->running.first; r; r = r->next)
+        n_choosing += !pl__request_is_prefilling(r);
+    if (n_choosing >= e->plan->shape.limits.max_tokens && n_choosing < e->running.n) {
+        take_some(e, CHOOSING | PREFILLING);
+        return;
+    }
+    take_some(e, CHOOSING);
+    take_some(e, PREFILLING);
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* To be called before tokens are chosen: they turn prompts into choosing requests. */
+static int32_t count_prefill(const pl_engine *e)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < e->n_step_seqs; i++)
+        if (pl__request_is_prefilling(e->parts.step_requests[i]))
+            n += e->parts.step_seqs[i].n;
+    return n;
+}
+
+static pl_status run_step(pl_engine *e, pl_error *err)
+{
+    const pl_step step = {
+        .n_tokens = e->n_step_tokens,
+        .tokens = e->parts.step_tokens,
+        .n_seqs = e->n_step_seqs,
+        .seqs = e->parts.step_seqs,
+        .n_logits = e->n_rows,
+        .logit_rows = e->parts.logit_rows,
+    };
+
+    PL_TRY(pl_forward_run(e->forward, &step, err));
+    for (int32_t i = 0; i < e->n_step_seqs; i++) {
+        pl_request *r = e->parts.step_requests[i];
+        pl__list_remove(r);
+        pl__list_append(&e->running, r);
+    }
+    return PL_OK;
+}
+
+static void count(pl_engine *e, int32_t n_prefill, double seconds)
+{
+    const int32_t n = e->n_step_tokens, n_decode = n - n_prefill;
+
+    e->stats.steps++;
+    e->stats.prefill_tokens += (uint64_t)n_prefill;
+    e->stats.decode_tokens += (uint64_t)n_decode;
+    e->stats.prefill_s += seconds * n_prefill / n;
+    e->stats.decode_s += seconds * n_decode / n;
+}
+
+pl_status pl_engine_step(pl_engine *e, bool *busy, pl_error *err)
+{
+    const double begin = now();
+    int32_t n_prefill;
+
+    *busy = false;
+    if (e->in_step)
+        return pl_error_set(err, PL_ERR_STATE, "engine: a step within a step");
+    pl__requests_admit(e);
+    if (!e->running.first && e->queue.first)
+        return pl_error_set(err, PL_ERR_STATE,
+                            "engine: %d requests wait for a place, all are held by requests that "
+                            "have ended (want them released)",
+                            e->queue.n);
+    if (!e->running.first)
+        return PL_OK;
+    make_step(e);
+    n_prefill = count_prefill(e);
+    PL_TRY(run_step(e, err));
+    e->in_step = true;
+    pl__choose(e);
+    e->in_step = false;
+    count(e, n_prefill, now() - begin);
+    pl__requests_settle(e);
+    *busy = e->running.first || e->queue.first;
+    return PL_OK;
+}
+
+pl_status pl_engine_run(pl_engine *e, pl_error *err)
+{
+    bool busy = true;
+
+    while (busy)
+        PL_TRY(pl_engine_step(e, &busy, err));
+    return PL_OK;
+}
