@@ -1,0 +1,271 @@
+/* Prompts from options. Token lists are parsed here; texts go through the tokenizer, chats through the encoding of
+ * conversations first. */
+#include "cli/run_prompts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/input.h"
+#include "plimsoll/chat.h"
+
+enum { MAX_FILE_BYTES = 256 << 20 };
+
+pl_status pl_run_prompts_add(pl_run_prompts *p, const char *option, const char *value,
+                             pl_error *err)
+{
+    static const struct {
+        const char *option;
+        pl_run_prompt_kind kind;
+    } kinds[] = {
+        {"--prompt", PL_RUN_TEXT},
+        {"--chat", PL_RUN_CHAT},
+        {"--tokens", PL_RUN_TOKENS},
+        {"--tokens-file", PL_RUN_TOKENS_FILE},
+    };
+    size_t k = 0;
+
+    PL_CHECK(p->n < PL_RUN_MAX_PROMPTS, err, "%s: too many prompts (want at most %d)", option,
+             PL_RUN_MAX_PROMPTS);
+    if (p->n == 0) {
+        p->prompt = calloc(PL_RUN_MAX_PROMPTS, sizeof *p->prompt);
+        if (!p->prompt)
+            return pl_error_set(err, PL_ERR_NOMEM, "%s: out of memory", option);
+    }
+    while (strcmp(kinds[k].option, option) != 0)
+        k++;
+    p->prompt[p->n++] = (pl_run_prompt){.kind = kinds[k].kind, .value = value};
+    return PL_OK;
+}
+
+static pl_status out_of_memory(pl_error *err)
+{
+    return pl_error_set(err, PL_ERR_NOMEM, "run: out of memory for a prompt");
+}
+
+/* ---- lists of ids */
+
+static bool is_separator(char c)
+{
+    return c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+/* Ids take at least two bytes each, but for the last. */
+static pl_status parse_ids(const char *where, const char *text, size_t n_bytes, pl_run_prompt *p,
+                           pl_error *err)
+{
+    size_t i = 0;
+
+    p->tokens = malloc((n_bytes / 2 + 1) * sizeof *p->tokens);
+    if (!p->tokens)
+        return out_of_memory(err);
+    for (;;) {
+        int64_t id = 0;
+        size_t begin;
+
+        while (i < n_bytes && is_separator(text[i]))
+            i++;
+        if (i == n_bytes)
+            break;
+        for (begin = i; i < n_bytes && text[i] >= '0' && text[i] <= '9' && id <= INT32_MAX; i++)
+            id = 10 * id + (text[i] - '0');
+        if (i == begin || id > INT32_MAX || (i < n_bytes && !is_separator(text[i])))
+            return pl_error_set_at(err, PL_ERR_INVALID, begin,
+                                   "%s: not a token id at byte %zu (want decimal ids separated by "
+                                   "commas or white space)",
+                                   where, begin);
+        p->tokens[p->n_tokens++] = (int32_t)id;
+    }
+    PL_CHECK(p->n_tokens > 0, err, "%s: no token (want at least one)", where);
+    return PL_OK;
+}
+
+static pl_status read_ids_file(pl_run_prompt *p, pl_error *err)
+{
+    char *text;
+    size_t n_bytes;
+    pl_status s;
+
+    PL_TRY(pl_input_read(p->value, MAX_FILE_BYTES, &text, &n_bytes, err));
+    s = parse_ids(pl_input_name(p->value), text, n_bytes, p, err);
+    free(text);
+    return s;
+}
+
+/* ---- texts */
+
+typedef struct texts {
+    pl_tokenizer *tokenizer;
+    pl_encoder *encoder;
+    const pl_engine_model *model;
+} texts;
+
+/* A text of n bytes has at most 3 n ids (plimsoll/text.h). */
+static pl_status allocate(size_t n_bytes, pl_run_prompt *p, pl_error *err)
+{
+    p->tokens = malloc((3 * n_bytes + 1) * sizeof *p->tokens);
+    return p->tokens ? PL_OK : out_of_memory(err);
+}
+
+static void shrink(pl_run_prompt *p, size_t n)
+{
+    int32_t *smaller = realloc(p->tokens, n * sizeof *p->tokens);
+
+    p->tokens = smaller ? smaller : p->tokens;
+    p->n_tokens = (int32_t)n;
+}
+
+static pl_status encode_text(const texts *t, pl_run_prompt *p, pl_error *err)
+{
+    size_t n_bytes = strlen(p->value), n;
+
+    PL_TRY(allocate(n_bytes, p, err));
+    p->tokens[0] = t->model->bos_token_id;
+    PL_TRY(pl_tokenizer_encode(t->tokenizer, t->encoder, p->value, n_bytes, PL_ENCODE_ADDED_TOKENS,
+                               p->tokens + 1, 3 * n_bytes, &n, err));
+    shrink(p, n + 1);
+    return PL_OK;
+}
+
+/* [{"role": "user", "content": TEXT}]; the caller frees it. */
+static char *conversation(const char *text)
+{
+    static const char before[] = "[{\"role\": \"user\", \"content\": \"", after[] = "\"}]";
+    size_t n = strlen(text);
+    char *json = malloc(6 * n + sizeof before + sizeof after), *to = json;
+
+    if (!json)
+        return NULL;
+    to = stpcpy(to, before);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c == '"' || c == '\\')
+            *to++ = '\\';
+        if (c < 0x20)
+            to += sprintf(to, "\\u%04x", c);
+        else
+            *to++ = (char)c;
+    }
+    (void)stpcpy(to, after);
+    return json;
+}
+
+/* What the user wrote can be no markup: the ranges that are none. */
+static size_t plain_ranges(const pl_prompt *prompt, pl_text_range *ranges)
+{
+    size_t n = 0, at = 0;
+
+    for (size_t i = 0; i < pl_prompt_n_segments(prompt); i++) {
+        pl_prompt_segment s = pl_prompt_get_segment(prompt, i);
+        if (!s.markup && s.n_bytes)
+            ranges[n++] = (pl_text_range){at, at + s.n_bytes};
+        at += s.n_bytes;
+    }
+    return n;
+}
+
+static pl_status encode_prompt(const texts *t, const pl_prompt *prompt, pl_run_prompt *p,
+                               pl_error *err)
+{
+    pl_text_range *ranges = malloc((pl_prompt_n_segments(prompt) + 1) * sizeof *ranges);
+    size_t n_bytes, n = 0;
+    const char *text = pl_prompt_text(prompt, &n_bytes);
+    pl_status s = ranges ? allocate(n_bytes, p, err) : out_of_memory(err);
+
+    if (s == PL_OK)
+        s = pl_tokenizer_encode_ranges(t->tokenizer, t->encoder, text, n_bytes, ranges,
+                                       plain_ranges(prompt, ranges), p->tokens, 3 * n_bytes + 1, &n,
+                                       err);
+    if (s == PL_OK)
+        shrink(p, n);
+    free(ranges);
+    return s;
+}
+
+static pl_status encode_chat(const texts *t, pl_run_prompt *p, pl_error *err)
+{
+    pl_chat_options options = pl_chat_options_default();
+    char *json = conversation(p->value);
+    pl_prompt *prompt = NULL;
+    pl_status s;
+
+    options.revision = t->model->is_refresh ? PL_CHAT_0731 : PL_CHAT_V4;
+    s = json ? pl_chat_encode(json, strlen(json), &options, &prompt, err) : out_of_memory(err);
+    if (s == PL_OK)
+        s = encode_prompt(t, prompt, p, err);
+    else if (json)
+        pl_error_prefix(err, "--chat");
+    pl_prompt_destroy(prompt);
+    free(json);
+    return s;
+}
+
+static pl_status read_one(const texts *t, pl_run_prompt *p, pl_error *err)
+{
+    switch (p->kind) {
+    case PL_RUN_TEXT:
+        return encode_text(t, p, err);
+    case PL_RUN_CHAT:
+        return encode_chat(t, p, err);
+    case PL_RUN_TOKENS:
+        return parse_ids("--tokens", p->value, strlen(p->value), p, err);
+    case PL_RUN_TOKENS_FILE:
+        return read_ids_file(p, err);
+    }
+    return pl_error_set(err, PL_ERR_INTERNAL, "run: prompt of unknown kind");
+}
+
+static bool needs_tokenizer(const pl_run_prompts *p)
+{
+    for (int i = 0; i < p->n; i++)
+        if (p->prompt[i].kind == PL_RUN_TEXT || p->prompt[i].kind == PL_RUN_CHAT)
+            return true;
+    return false;
+}
+
+pl_status pl_run_prompts_read(pl_run_prompts *p, const char *dir, const pl_engine_model *model,
+                              pl_error *err)
+{
+    texts t = {.model = model};
+    pl_status s = PL_OK;
+
+    if (needs_tokenizer(p)) {
+        PL_TRY(pl_tokenizer_open(dir, &t.tokenizer, err));
+        s = pl_encoder_create(0, &t.encoder);
+        if (s != PL_OK)
+            (void)out_of_memory(err);
+    }
+    for (int i = 0; i < p->n && s == PL_OK; i++)
+        s = read_one(&t, &p->prompt[i], err);
+    pl_encoder_destroy(t.encoder);
+    pl_tokenizer_close(t.tokenizer);
+    return s;
+}
+
+int32_t pl_run_prompts_longest(const pl_run_prompts *p)
+{
+    int32_t longest = 0;
+
+    for (int i = 0; i < p->n; i++)
+        if (p->prompt[i].n_tokens > longest)
+            longest = p->prompt[i].n_tokens;
+    return longest;
+}
+
+uint64_t pl_run_prompts_bytes(const pl_run_prompts *p)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < p->n; i++)
+        bytes += (uint64_t)p->prompt[i].n_tokens * sizeof(int32_t);
+    return bytes;
+}
+
+void pl_run_prompts_free(pl_run_prompts *p)
+{
+    for (int i = 0; i < p->n; i++)
+        free(p->prompt[i].tokens);
+    free(p->prompt);
+    *p = (pl_run_prompts){0};
+}

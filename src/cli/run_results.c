@@ -1,0 +1,174 @@
+/* Results of a run on standard output. Nothing is gathered: each is written piece by piece from where it lies. */
+#include "cli/run_results.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "cli/json_out.h"
+
+typedef void put_fn(void *user, const char *text, size_t n_bytes);
+
+static bool is_stop(const pl_run_result *r, int32_t i)
+{
+    return r->state == PL_REQUEST_STOPPED && i == r->n_tokens - 1;
+}
+
+/* The text without the stop token and without special tokens. */
+static pl_status put_text(const pl_tokenizer *t, const pl_run_result *r, put_fn *put, void *user,
+                          pl_error *err)
+{
+    size_t max = pl_text_stream_max_bytes(t), n;
+    pl_text_stream stream = {0};
+    char *piece = malloc(max + 3), end[3];
+    pl_status s = PL_OK;
+
+    if (!piece)
+        return pl_error_set(err, PL_ERR_NOMEM, "run: out of memory for the text");
+    for (int32_t i = 0; i < r->n_tokens && s == PL_OK; i++) {
+        /* A model may have more ids than its tokenizer; those have no text. */
+        if (is_stop(r, i) || r->tokens[i] >= pl_tokenizer_vocab_size(t))
+            continue;
+        s = pl_text_stream_push(t, &stream, r->tokens[i], PL_DECODE_SKIP_SPECIAL, piece, max, &n,
+                                err);
+        if (s == PL_OK)
+            put(user, piece, n);
+    }
+    n = pl_text_stream_flush(&stream, end);
+    if (s == PL_OK)
+        put(user, end, n);
+    free(piece);
+    return s;
+}
+
+static void put_json(void *user, const char *text, size_t n_bytes)
+{
+    pl_out_string_piece(user, text, n_bytes);
+}
+
+static void put_plain(void *user, const char *text, size_t n_bytes)
+{
+    (void)fwrite(text, 1, n_bytes, user);
+}
+
+static void ids_json(pl_out *j, const char *key, const int32_t *ids, int32_t n)
+{
+    pl_out_open(j, key, '<');
+    for (int32_t i = 0; i < n; i++)
+        pl_out_int(j, NULL, ids[i]);
+    pl_out_close(j, '<');
+}
+
+static pl_status result_json(pl_out *j, const pl_tokenizer *t, const pl_run_result *r,
+                             pl_error *err)
+{
+    pl_status s = PL_OK;
+
+    pl_out_open(j, NULL, '{');
+    ids_json(j, "prompt_tokens", r->prompt->tokens, r->prompt->n_tokens);
+    ids_json(j, "tokens", r->tokens, r->n_tokens);
+    if (t) {
+        pl_out_string_begin(j, "text");
+        s = put_text(t, r, put_json, j, err);
+        pl_out_string_end(j);
+    } else {
+        pl_out_null(j, "text");
+    }
+    pl_out_open(j, "logprobs", '<');
+    for (int32_t i = 0; i < r->n_tokens; i++)
+        pl_out_float(j, NULL, r->logprobs[i]);
+    pl_out_close(j, '<');
+    pl_out_string(j, "finish_reason", r->state == PL_REQUEST_STOPPED ? "stop" : "length");
+    pl_out_string(j, "digest", r->digest);
+    pl_out_close(j, '{');
+    return s;
+}
+
+static void usage_json(pl_out *j, const pl_run_results *r)
+{
+    uint64_t prompt = 0, completion = 0;
+
+    for (int i = 0; i < r->n; i++) {
+        prompt += (uint64_t)r->result[i].prompt->n_tokens;
+        completion += (uint64_t)r->result[i].n_tokens;
+    }
+    pl_out_open(j, "usage", '{');
+    pl_out_uint(j, "prompt_tokens", prompt);
+    pl_out_uint(j, "completion_tokens", completion);
+    pl_out_close(j, '{');
+}
+
+static double rate(uint64_t n, double seconds)
+{
+    return seconds > 0 ? (double)n / seconds : 0;
+}
+
+static void engine_json(pl_out *j, const pl_engine *e, const pl_memory_report *m)
+{
+    const pl_engine_stats s = pl_engine_stats_of(e);
+    const pl_numerics_report n = pl_engine_numerics(e);
+
+    pl_out_open(j, "speculation", '{');
+    pl_out_int(j, "k", 0);
+    pl_out_uint(j, "steps", s.steps);
+    ids_json(j, "drafted", NULL, 0);
+    ids_json(j, "accepted", NULL, 0);
+    pl_out_close(j, '{');
+    pl_out_open(j, "memory", '{');
+    pl_out_uint(j, "plan_bytes", m->plan_bytes);
+    pl_out_uint(j, "peak_resident_bytes", m->peak_resident_bytes);
+    pl_out_close(j, '{');
+    pl_out_open(j, "timing", '{');
+    pl_out_fixed(j, "load_s", s.load_s, 6);
+    pl_out_fixed(j, "prefill_s", s.prefill_s, 6);
+    pl_out_fixed(j, "decode_s", s.decode_s, 6);
+    pl_out_fixed(j, "prefill_tokens_per_s", rate(s.prefill_tokens, s.prefill_s), 3);
+    pl_out_fixed(j, "decode_tokens_per_s", rate(s.decode_tokens, s.decode_s), 3);
+    pl_out_close(j, '{');
+    pl_out_open(j, "numerics", '{');
+    pl_out_int(j, "version", n.version);
+    pl_out_int(j, "class", n.numerics_class);
+    pl_out_string(j, "level", n.level);
+    pl_out_string(j, "checkpoint", n.checkpoint);
+    pl_out_close(j, '{');
+}
+
+pl_status pl_run_results_write_json(const pl_run_results *r, pl_error *err)
+{
+    const pl_tokenizer *t = pl_engine_tokenizer(r->engine);
+    pl_memory_report memory;
+    pl_out j;
+
+    /* Before a byte is written: with a failure standard output stays empty. */
+    PL_TRY(pl_engine_memory(r->engine, &memory, err));
+    pl_out_begin(&j, stdout);
+    pl_out_open(&j, NULL, '{');
+    pl_out_open(&j, "results", '[');
+    for (int i = 0; i < r->n; i++)
+        PL_TRY(result_json(&j, t, &r->result[i], err));
+    pl_out_close(&j, '[');
+    usage_json(&j, r);
+    engine_json(&j, r->engine, &memory);
+    pl_out_close(&j, '{');
+    pl_out_end(&j);
+    return PL_OK;
+}
+
+pl_status pl_run_results_print(const pl_run_results *r, pl_error *err)
+{
+    const pl_tokenizer *t = pl_engine_tokenizer(r->engine);
+
+    for (int i = 0; i < r->n; i++) {
+        const pl_run_result *one = &r->result[i];
+
+        if (r->n > 1)
+            printf("%s--- %d ---\n", i ? "\n" : "", i + 1);
+        if (t)
+            PL_TRY(put_text(t, one, put_plain, stdout, err));
+        for (int32_t k = 0; !t && k < one->n_tokens; k++)
+            printf("%s%d", k ? "," : "", one->tokens[k]);
+        printf("\n");
+    }
+    return PL_OK;
+}

@@ -1,0 +1,182 @@
+# plimsoll run: tokens and text out, the promised JSON, the line.
+
+model()
+{
+    run synth nano --preset nano
+    expect_status 0
+}
+
+# At or below the plan, and not far below. Sanitizers take memory that no plan knows of.
+expect_peak_at_plan()
+{
+    grep -aqE '__asan_init|__tsan_init' "$program" && return
+    plan=$(value memory.plan_bytes)
+    peak=$(value memory.peak_resident_bytes)
+    [ "$peak" -le "$plan" ] || fail "the peak, $peak, is above the plan, $plan"
+    [ "$plan" -le $((peak * 101 / 100 + 8388608)) ] || fail "the plan, $plan, is far above the peak, $peak"
+}
+
+demo=$(cd "$(dirname "$program")/../models/demo" 2>/dev/null && pwd)
+
+case_tokens()
+{
+    model
+    run run nano --tokens 1,2,3 --max-tokens 5 --json
+    expect_status 0
+    expect_json
+    expect_value results.0.prompt_tokens '[1,2,3]'
+    expect_value results.0.finish_reason length
+    expect_value results.0.text null
+    expect_value usage.prompt_tokens 3
+    expect_value usage.completion_tokens 5
+    expect_value speculation.k 0
+    expect_value speculation.steps 5
+    expect_value numerics.version 1
+    expect_value numerics.class 1
+    value results.0.digest | grep -Eq '^[0-9a-f]{32}$' || fail 'digest is not 32 hex digits'
+    expect_peak_at_plan
+    digest=$(value results.0.digest)
+    run inspect nano --json
+    checkpoint=$(value digest)
+    run run nano --tokens '1 2
+3' --max-tokens 5 --json --threads 3 --max-num-batched-tokens 1
+    expect_value results.0.digest "$digest"
+    expect_value numerics.checkpoint "$checkpoint"
+    printf '1, 2\t3\n' >ids
+    run run nano --tokens-file ids --max-tokens 5 --json
+    expect_value results.0.digest "$digest"
+}
+
+case_plan_and_run_agree()
+{
+    model
+    for options in '' '--threads 3 --max-num-batched-tokens 17' '--max-num-seqs 5'; do
+        run plan nano --json --max-model-len 8 --max-num-seqs 1 $options
+        total=$(value total_bytes)
+        run run nano --json --tokens 1,2,3 --max-tokens 5 $options
+        expect_status 0
+        expect_value memory.plan_bytes "$total"
+    done
+}
+
+case_several_prompts()
+{
+    model
+    run run nano --tokens 4,5 --max-tokens 3 --json
+    first=$(value results.0.digest)
+    run run nano --tokens 6,7,8,9 --max-tokens 3 --json
+    second=$(value results.0.digest)
+    # Together, and queued behind each other.
+    for seqs in 3 1; do
+        run run nano --tokens 4,5 --tokens 6,7,8,9 --tokens 4,5 --max-tokens 3 --json --max-num-seqs $seqs
+        expect_status 0
+        expect_value results.0.digest "$first"
+        expect_value results.1.digest "$second"
+        expect_value results.2.digest "$first"
+    done
+    run run nano --tokens 4,5 --tokens 6 --max-tokens 2
+    expect_status 0
+    expect_out '^--- 1 ---$' '^--- 2 ---$' '^[0-9]+,[0-9]+$'
+}
+
+case_sampling()
+{
+    model
+    run run nano --tokens 4,5 --max-tokens 8 --temperature 1.5 --seed 7 --json
+    expect_status 0
+    seven=$(value results.0.tokens)
+    run run nano --tokens 4,5 --max-tokens 8 --temperature 1.5 --seed 7 --json --threads 1
+    expect_value results.0.tokens "$seven"
+    run run nano --tokens 4,5 --max-tokens 8 --temperature 1.5 --seed 8 --json
+    [ "$(value results.0.tokens)" != "$seven" ] || fail 'the seed does not matter'
+    run run nano --tokens 4,5 --max-tokens 8 --temperature 1.5 --seed 8 --json --top-k 1
+    cp out one
+    greedy=$(value results.0.tokens)
+    run run nano --tokens 4,5 --max-tokens 8 --json
+    expect_value results.0.tokens "$greedy"
+}
+
+case_the_demo_speaks()
+{
+    [ -n "$demo" ] || skip 'models/demo is not there'
+    run run "$demo" --prompt 'Once upon a time' --max-tokens 6 --json
+    expect_status 0
+    expect_value results.0.prompt_tokens.0 0
+    expect_peak_at_plan
+    value results.0.text >text
+    run run "$demo" --prompt 'Once upon a time' --max-tokens 6
+    expect_status 0
+    expect_out_is text
+    run run "$demo" --chat 'What is 2 + 3?' --max-tokens 4 --json
+    expect_status 0
+    expect_value results.0.prompt_tokens.0 0
+    # The stop token is among the tokens and not in the text.
+    run run "$demo" --tokens 0,4054,3207,2527,1635,223,21,28,646,447,33,4055,4073 --max-tokens 60 --json
+    expect_status 0
+    expect_value results.0.finish_reason stop
+    value results.0.tokens | grep -Eq ',1\]$' || fail 'the end token is not the last'
+    value results.0.text | grep -q 'end▁of▁sentence' && fail 'the end token is in the text'
+    :
+}
+
+case_refusals()
+{
+    model
+    run run nano
+    expect_status 2
+    expect_err 'no prompt'
+    run run nano --tokens ''
+    expect_status 2
+    run run nano --tokens 1,x
+    expect_status 2
+    expect_err 'not a token id at byte 2'
+    run run nano --tokens 1,2147483648
+    expect_status 2
+    run run nano --tokens 512
+    expect_status 2
+    expect_err 'prompt 1: tokens: token 0 is not in the vocabulary \(got 512, want 0 to 511\)'
+    run run nano --tokens-file nowhere
+    expect_status 2
+    run run nano --prompt hello
+    expect_status 2
+    expect_err 'tokenizer.json'
+    run run nano --tokens 1 --top-p 0
+    expect_status 2
+    run run nowhere --tokens 1
+    expect_status 2
+    run run nano/config.json --tokens 1
+    expect_status 2
+    run run nano --tokens 1,2,3 --max-model-len 3
+    expect_status 2
+    expect_err 'prompt is too long'
+    run synth bare --preset nano --headers-only
+    run run bare --tokens 1
+    expect_status 2
+    expect_err 'without data'
+}
+
+case_lines()
+{
+    model
+    run run nano --tokens 1 --memory 10MiB
+    expect_status 1
+    expect_empty out
+    expect_err '^plimsoll: plan: does not fit .*would fit: .*memory_bytes'
+    run run nano --tokens 1 --memory 1PiB
+    expect_status 2
+    expect_err '^plimsoll: --memory: more than this machine'
+    run run nano --tokens 1 --memory-utilization 0.0001
+    expect_status 1
+    run run nano --tokens 1 --memory-utilization 0
+    expect_status 2
+    run run nano --tokens 1 --max-tokens 2 --kv-cache-memory-bytes 64MiB
+    expect_status 0
+    expect_err 'kv_cache_memory_bytes limits the caches'
+}
+
+case_full_disk()
+{
+    model
+    run_into /dev/full run nano --tokens 1 --max-tokens 2 --json
+    expect_status 3
+}
