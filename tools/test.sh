@@ -14,6 +14,7 @@ header     u a s  every header compiled alone, the public ones as C99 and C++
 symbols    u a s  names that the library exports
 unit       u a s  unit tests, optimised build
 model      u a s  the forward pass against stored golden files
+engine     u a s  requests over small models: bits, plan, memory, lives of requests
 cli        u a s  the program from outside
 fuzz       u a s  fuzz targets over their committed inputs
 werror     - a s  debug build with gcc, warnings are errors, assertions on; unit tests
@@ -186,7 +187,7 @@ checked='--buildtype=debugoptimized -Dwerror=true -Dtests=true'
 run_suite()
 {
     case $1 in
-    style | header | symbols | unit | cli | fuzz | tidy | oracle)
+    style | header | symbols | unit | engine | cli | fuzz | tidy | oracle)
         plain_build && run_tests build --suite "$1"
         ;;
     model)

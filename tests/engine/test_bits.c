@@ -1,0 +1,153 @@
+/* The second promise, at the engine: a request's bits do not depend on chunk, threads, company or order.
+ *
+ * argv[1] is the checkpoint. PL_ENGINE_FULL=1 runs the whole product of chunks, threads and company. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine_support.h"
+
+enum { N = 4, LONG = 131 };
+
+static const char *checkpoint;
+static int32_t prompt[N][LONG];
+static pl_request_params requests[N];
+static result reference[N];
+
+static const int chunks[] = {1, 3, 4, 5, 127, 128, 129, 512};
+static const int threads[] = {1, 2, 3, 7};
+enum {
+    N_CHUNKS = sizeof chunks / sizeof chunks[0],
+    N_THREADS = sizeof threads / sizeof threads[0]
+};
+
+/* Prompts on both sides of the window and of a block of 128; greedy and sampled. */
+static void make_requests(int vocab)
+{
+    static const int32_t lengths[N] = {5, LONG, 40, 126};
+
+    for (int i = 0; i < N; i++) {
+        fill_prompt(prompt[i], lengths[i], vocab, (uint32_t)i);
+        requests[i] = pl_request_params_default();
+        requests[i].tokens = prompt[i];
+        requests[i].n_tokens = lengths[i];
+        requests[i].max_tokens = 4;
+        requests[i].ignore_eos = true;
+    }
+    requests[2].temperature = 0.8f;
+    requests[2].seed = 99;
+    requests[3].temperature = 1.5f;
+    requests[3].top_p = 0.9f;
+    requests[3].repetition_penalty = 1.2f;
+}
+
+static pl_engine *open_with(int chunk, int n_threads)
+{
+    pl_engine_params p = small_params();
+
+    p.max_num_batched_tokens = chunk;
+    p.threads = n_threads;
+    return open_engine(checkpoint, &p);
+}
+
+static int prepare(void **state)
+{
+    pl_engine *e = open_with(512, 2);
+
+    make_requests(pl_engine_model_of(e).vocab_size);
+    for (int i = 0; i < N; i++)
+        run_all(e, &requests[i], 1, NULL, &reference[i]);
+    pl_engine_close(e);
+    return 0;
+}
+
+static void compare(int chunk, int n_threads, bool together, const int *order)
+{
+    pl_engine *e = open_with(chunk, n_threads);
+    result got[N];
+    char what[128];
+
+    if (together)
+        run_all(e, requests, N, order, got);
+    else
+        for (int i = 0; i < N; i++)
+            run_all(e, &requests[i], 1, NULL, &got[i]);
+    for (int i = 0; i < N; i++) {
+        snprintf(what, sizeof what, "request %d, chunk %d, %d threads, %s, first %d", i, chunk,
+                 n_threads, together ? "together" : "alone", order ? order[0] : 0);
+        check_same_result(what, &got[i], &reference[i]);
+    }
+    pl_engine_close(e);
+}
+
+/* Different requests must not give the same bits: else equality below would mean nothing. */
+static void test_references_differ(void **state)
+{
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(reference[i].n, 4);
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(reference[i].digest, reference[k].digest);
+    }
+}
+
+static void test_chunks_threads_and_company(void **state)
+{
+    static const int orders[3][N] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}};
+    const char *full = getenv("PL_ENGINE_FULL");
+    const int step = strcmp(checkpoint, "micro") == 0 ? 3 : 1;
+
+    if (full && strcmp(full, "1") == 0) {
+        for (int c = 0; c < N_CHUNKS; c++)
+            for (int t = 0; t < N_THREADS; t++) {
+                compare(chunks[c], threads[t], false, NULL);
+                for (int o = 0; o < 3; o++)
+                    compare(chunks[c], threads[t], true, orders[o]);
+            }
+        return;
+    }
+    for (int c = 0; c < N_CHUNKS; c += step)
+        compare(chunks[c], threads[c % N_THREADS], true, orders[c % 3]);
+    if (step == 1)
+        compare(5, 7, false, NULL);
+}
+
+/* More requests than places: the later ones wait, and that changes nothing either. */
+static void test_queueing(void **state)
+{
+    pl_engine_params p = small_params();
+    pl_request_params two[2] = {requests[0], requests[2]};
+    pl_request *held[2];
+    pl_engine *e;
+    result got;
+    pl_error err;
+    bool busy;
+
+    p.max_num_seqs = 1;
+    e = open_engine(checkpoint, &p);
+    for (int i = 0; i < 2; i++)
+        check_ok(pl_engine_submit(e, &two[i], &held[i], &err), &err);
+    check_ok(pl_engine_step(e, &busy, &err), &err);
+    assert_int_equal(pl_request_state_of(held[0]), PL_REQUEST_RUNNING);
+    assert_int_equal(pl_request_state_of(held[1]), PL_REQUEST_QUEUED);
+    assert_int_equal(pl_engine_stats_of(e).queued, 1);
+    /* The first one ends and keeps its place. */
+    check_error(pl_engine_run(e, &err), PL_ERR_STATE, &err, "1 requests wait", NULL);
+    take(held[0], &got);
+    check_same_result("first", &got, &reference[0]);
+    check_ok(pl_engine_run(e, &err), &err);
+    take(held[1], &got);
+    check_same_result("second", &got, &reference[2]);
+    pl_engine_close(e);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_references_differ),
+        cmocka_unit_test(test_chunks_threads_and_company),
+        cmocka_unit_test(test_queueing),
+    };
+
+    checkpoint = argc > 1 ? argv[1] : "nano";
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}

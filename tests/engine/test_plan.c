@@ -1,0 +1,286 @@
+/* The first promise, at the engine: the plan is what is carved, nothing goes past it, and its advice is right. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/meminfo.h"
+#include "engine_support.h"
+#include "model/checkpoint.h"
+#include "plan/formula.h"
+
+static pl_plan *plan_of(const char *path, const pl_engine_params *p)
+{
+    pl_plan *plan;
+    pl_error err;
+
+    check_ok(pl_plan_create(path, p, &plan, &err), &err);
+    return plan;
+}
+
+static void check_same_plan(const pl_plan *a, const pl_plan *b)
+{
+    const pl_plan_totals x = pl_plan_totals_of(a), y = pl_plan_totals_of(b);
+
+    assert_int_equal(pl_plan_n_regions(a), pl_plan_n_regions(b));
+    for (int i = 0; i < pl_plan_n_regions(a); i++) {
+        const pl_plan_region r = pl_plan_region_at(a, i), s = pl_plan_region_at(b, i);
+        assert_string_equal(r.name, s.name);
+        assert_string_equal(r.formula, s.formula);
+        assert_string_equal(r.owner, s.owner);
+        assert_int_equal(r.part, s.part);
+        assert_int_equal(r.bytes, s.bytes);
+    }
+    assert_int_equal(x.total_bytes, y.total_bytes);
+    assert_int_equal(x.charged_bytes, y.charged_bytes);
+    assert_int_equal(x.requests_at_max_model_len, y.requests_at_max_model_len);
+    assert_int_equal(x.tokens_for_one_request, y.tokens_for_one_request);
+}
+
+static void test_headers_config_and_engine_agree(void **state)
+{
+    pl_engine_params p = small_params();
+    char config[1100];
+    pl_plan *a, *b;
+    pl_engine *e;
+
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "micro" : "nano";
+        p.max_model_len = 130 + i;
+        a = plan_of(checkpoint_path(name), &p);
+        snprintf(config, sizeof config, "%s/config.json", checkpoint_path(name));
+        b = plan_of(config, &p);
+        e = open_engine(name, &p);
+        check_same_plan(a, b);
+        check_same_plan(a, pl_engine_plan(e));
+        pl_engine_close(e);
+        pl_plan_destroy(a);
+        pl_plan_destroy(b);
+    }
+}
+
+/* Of all tensors that are loaded, from their places in the files. */
+static uint64_t data_bytes(const char *path)
+{
+    uint64_t bytes = 0;
+    pl_checkpoint *c;
+    pl_error err;
+
+    check_ok(pl_checkpoint_open(path, &c, &err), &err);
+    for (int64_t i = 0; i < pl_checkpoint_n_tensors(c); i++)
+        bytes += pl_checkpoint_tensor_at(c, i).bytes;
+    pl_checkpoint_close(c);
+    return bytes;
+}
+
+static void test_totals_are_sums(void **state)
+{
+    pl_engine_params p = small_params();
+    pl_plan *plan = plan_of(checkpoint_path("nano"), &p);
+    uint64_t sum = 0, weights = 0, value;
+    pl_error err;
+
+    for (int i = 0; i < pl_plan_n_regions(plan); i++) {
+        const pl_plan_region r = pl_plan_region_at(plan, i);
+        sum += r.bytes;
+        weights += strncmp(r.name, "weights.", 8) == 0 ? r.bytes : 0;
+        if (r.part != PL_PLAN_MEASURED) {
+            check_ok(pl_formula_eval(r.formula, &value, &err), &err);
+            assert_int_equal(value, r.bytes);
+        }
+    }
+    assert_int_equal(sum, pl_plan_totals_of(plan).total_bytes);
+    assert_int_equal(weights, data_bytes(checkpoint_path("nano")));
+    assert_true(pl_plan_totals_of(plan).charged_bytes > sum);
+    pl_plan_destroy(plan);
+}
+
+static bool fits(pl_engine_params p)
+{
+    pl_plan *plan = plan_of(checkpoint_path("nano"), &p);
+    bool yes = pl_plan_totals_of(plan).fits;
+
+    assert_int_equal(yes, pl_plan_advice(plan)[0] == 0);
+    pl_plan_destroy(plan);
+    return yes;
+}
+
+/* Every change in the advice is enough, and one less is not. */
+static void test_advice(void **state)
+{
+    pl_engine_params p = small_params();
+    const char *names[] = {"max_model_len ", "max_num_seqs ", "max_num_batched_tokens ",
+                           "memory_bytes "};
+    char advice[512];
+    pl_plan *plan;
+
+    p.max_model_len = 4096;
+    p.max_num_batched_tokens = 600;
+    plan = plan_of(checkpoint_path("nano"), &p);
+    p.memory_bytes = pl_plan_totals_of(plan).total_bytes - 2000000;
+    pl_plan_destroy(plan);
+    plan = plan_of(checkpoint_path("nano"), &p);
+    assert_false(pl_plan_totals_of(plan).fits);
+    snprintf(advice, sizeof advice, "%s", pl_plan_advice(plan));
+    pl_plan_destroy(plan);
+    print_message("%s\n", advice);
+    for (int i = 0; i < 4; i++) {
+        const char *at = strstr(advice, names[i]);
+        pl_engine_params more = p, less = p;
+        uint64_t v;
+
+        assert_non_null(at);
+        v = strtoull(at + strlen(names[i]), NULL, 10);
+        if (i == 0) {
+            more.max_model_len = (int)v;
+            less.max_model_len = (int)v + 1;
+        } else if (i == 1) {
+            more.max_num_seqs = (int)v;
+            less.max_num_seqs = (int)v + 1;
+        } else if (i == 2) {
+            more.max_num_batched_tokens = (int)v;
+            less.max_num_batched_tokens = (int)v + 1;
+        } else {
+            more.memory_bytes = v;
+            less.memory_bytes = v - 1;
+        }
+        assert_true(fits(more));
+        assert_false(fits(less));
+    }
+}
+
+static void test_lines_choose_the_length(void **state)
+{
+    pl_engine_params p = small_params(), q;
+    pl_plan_totals t;
+    pl_plan *plan;
+
+    p.max_model_len = 0;
+    plan = plan_of(checkpoint_path("nano"), &p);
+    t = pl_plan_totals_of(plan);
+    assert_int_equal(t.max_model_len, pl_plan_model_of(plan).max_position_embeddings);
+    pl_plan_destroy(plan);
+    for (int i = 0; i < 2; i++) {
+        q = p;
+        if (i)
+            q.kv_cache_memory_bytes = 4 << 20;
+        else
+            q.memory_bytes = 40 << 20;
+        plan = plan_of(checkpoint_path("nano"), &q);
+        t = pl_plan_totals_of(plan);
+        assert_true(t.fits);
+        assert_int_equal(i != 0, pl_plan_note(plan)[0] != 0);
+        assert_int_equal(t.requests_at_max_model_len >= t.max_num_seqs, 1);
+        assert_true(t.tokens_for_one_request >= t.max_model_len);
+        q.max_model_len = t.max_model_len;
+        assert_true(fits(q));
+        q.max_model_len++;
+        assert_false(fits(q));
+        q.max_num_seqs = 1;
+        q.max_model_len = (int)t.tokens_for_one_request;
+        assert_true(fits(q));
+        pl_plan_destroy(plan);
+    }
+}
+
+static void test_released_models_from_config(void **state)
+{
+    pl_engine_params p = small_params();
+    pl_plan *plan;
+
+    plan = plan_of(getenv("PL_FLASH_CONFIG"), &p);
+    assert_int_equal(pl_plan_totals_of(plan).request_bytes_per_128_tokens, 449824);
+    pl_plan_destroy(plan);
+    plan = plan_of(getenv("PL_PRO_CONFIG"), &p);
+    assert_int_equal(pl_plan_totals_of(plan).request_bytes_per_128_tokens, 644024);
+    pl_plan_destroy(plan);
+}
+
+/* ---- nothing goes past it */
+
+static uint32_t random_state = 1;
+
+static int random_in(int low, int high)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return low + (int)((random_state >> 8) % (uint32_t)(high - low + 1));
+}
+
+static uint64_t resident(void)
+{
+    uint64_t bytes;
+    pl_error err;
+
+    check_ok(pl_mem_read_exact(&bytes, NULL, &err), &err);
+    return bytes;
+}
+
+static void run_once(int round)
+{
+    pl_engine_params p = small_params();
+    pl_request_params q[3];
+    int32_t prompt[200];
+    pl_mem_usage usage;
+    pl_engine *e;
+    pl_plan_totals t;
+    pl_error err;
+    result r[3];
+    uint64_t slack;
+    int n;
+
+    p.threads = random_in(1, 4);
+    p.max_num_seqs = random_in(1, 20);
+    p.max_model_len = random_in(8, 4000);
+    p.max_num_batched_tokens = random_in(1, 700);
+    p.program_bytes = resident();
+    check_ok(pl_mem_reset_peak(&err), &err);
+    e = open_engine("nano", &p);
+    n = random_in(1, p.max_num_seqs < 3 ? p.max_num_seqs : 3);
+    fill_prompt(prompt, 200, 512, (uint32_t)round);
+    for (int i = 0; i < n; i++) {
+        q[i] = pl_request_params_default();
+        q[i].tokens = prompt + random_in(0, 50);
+        q[i].n_tokens = random_in(1, p.max_model_len < 20 ? p.max_model_len - 1 : 20);
+        q[i].max_tokens = 2;
+        q[i].temperature = (float)random_in(0, 1);
+    }
+    run_all(e, q, n, NULL, r);
+    check_ok(pl_mem_read_usage(&usage, &err), &err);
+    t = pl_plan_totals_of(pl_engine_plan(e));
+    slack = 8 * 1024 * 1024 + t.total_bytes / 100;
+    if (usage.peak_resident_bytes > t.total_bytes ||
+        usage.peak_resident_bytes + slack < t.total_bytes)
+        fail_msg("round %d: peak of %" PRIu64 " bytes, planned %" PRIu64
+                 " (%d threads, %d x %d tokens, %d a step)",
+                 round, usage.peak_resident_bytes, t.total_bytes, t.threads, t.max_num_seqs,
+                 t.max_model_len, t.max_num_batched_tokens);
+    pl_engine_close(e);
+}
+
+/* As many configurations as go into 30 s; PL_ENGINE_FULL=1: 200. */
+static void test_peak_stays_below_the_plan(void **state)
+{
+    const char *full = getenv("PL_ENGINE_FULL");
+    const bool all = full && strcmp(full, "1") == 0;
+    time_t begin = time(NULL);
+    int round = 0;
+
+    for (; all ? round < 200 : round < 3 || time(NULL) - begin < 30; round++)
+        run_once(round);
+    print_message("%d configurations\n", round);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_headers_config_and_engine_agree),
+        cmocka_unit_test(test_totals_are_sums),
+        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_lines_choose_the_length),
+        cmocka_unit_test(test_released_models_from_config),
+        cmocka_unit_test(test_peak_stays_below_the_plan),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
