@@ -6,6 +6,7 @@
 #ifndef PL_OPS_OPS_H
 #define PL_OPS_OPS_H
 
+#include "base/cpu.h"
 #include "ops/attention.h"
 #include "ops/compress.h"
 #include "ops/indexer.h"
@@ -76,5 +77,8 @@ typedef struct pl_ops {
 
 const pl_ops *pl_ops_f64(pl_mode mode);
 const pl_ops *pl_ops_scalar(void);
+
+/* The table of a level; `mode` matters to f64 alone. NULL where this build has none. */
+const pl_ops *pl_ops_at(pl_level level, pl_mode mode);
 
 #endif
