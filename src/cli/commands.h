@@ -11,6 +11,7 @@ extern const pl_command pl_command_run;
 extern const pl_command pl_command_cpu;
 extern const pl_command pl_command_encode_chat;
 extern const pl_command pl_command_parse_output;
+extern const pl_command pl_command_trace;
 extern const pl_command pl_command_version;
 
 #endif

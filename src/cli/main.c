@@ -9,8 +9,9 @@
 #include "plimsoll/version.h"
 
 static const pl_command *const commands[] = {
-    &pl_command_inspect, &pl_command_synth,       &pl_command_plan,         &pl_command_run,
-    &pl_command_cpu,     &pl_command_encode_chat, &pl_command_parse_output, &pl_command_version,
+    &pl_command_inspect,      &pl_command_synth, &pl_command_plan,
+    &pl_command_run,          &pl_command_cpu,   &pl_command_encode_chat,
+    &pl_command_parse_output, &pl_command_trace, &pl_command_version,
 };
 
 static void print_usage(FILE *to)

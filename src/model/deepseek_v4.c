@@ -63,7 +63,7 @@ static void query(pl_forward *f, const pl__block *b)
                                .out = ws->iquery,
                            },
                            n);
-    pl__tap(f, b, PL_TAP_ATTN_Q, PL_TAP_ACT, heads * PL_HEAD_DIM, ws->q);
+    pl__tap(f, b, PL_TAP_ATTN_Q, PL_TAP_KIND_ACT, heads * PL_HEAD_DIM, ws->q);
 }
 
 /* The window key (= value) of every token, section 3.2. */
@@ -81,7 +81,7 @@ static void window_key(pl_forward *f, const pl__block *b)
                         .dest = ws->step_dest,
                     },
                     n);
-    pl__tap(f, b, PL_TAP_ATTN_KV, PL_TAP_ROWS, PL_HEAD_DIM, NULL);
+    pl__tap(f, b, PL_TAP_ATTN_KV, PL_TAP_KIND_ROWS, PL_HEAD_DIM, NULL);
 }
 
 /* Which entries each token sees, section 3.8. */
@@ -124,8 +124,8 @@ static void select_entries(pl_forward *f, const pl__block *b)
                        },
                        n);
     if (scores)
-        pl__tap(f, b, PL_TAP_ATTN_SCORES, PL_TAP_ACC, max_scores, ws->scores);
-    pl__tap(f, b, PL_TAP_ATTN_SEL, PL_TAP_I32, c->index_topk, ws->sel);
+        pl__tap(f, b, PL_TAP_ATTN_SCORES, PL_TAP_KIND_ACC, max_scores, ws->scores);
+    pl__tap(f, b, PL_TAP_ATTN_SEL, PL_TAP_KIND_I32, c->index_topk, ws->sel);
     if (f->hooks)
         pl__recount_selection(f);
 }
@@ -155,7 +155,7 @@ static void attend(pl_forward *f, const pl__block *b)
                          .o = ws->q,
                      },
                      n);
-    pl__tap(f, b, PL_TAP_ATTN_O, PL_TAP_ACT, (int64_t)c->n_heads * PL_HEAD_DIM, ws->q);
+    pl__tap(f, b, PL_TAP_ATTN_O, PL_TAP_KIND_ACT, (int64_t)c->n_heads * PL_HEAD_DIM, ws->q);
     pl_run_unrope(&f->exec,
                   &(pl_unrope_args){
                       .n_heads = c->n_heads,
@@ -168,7 +168,7 @@ static void attend(pl_forward *f, const pl__block *b)
     ws->jobs[0] = pl__linear(f, w->wo_b, ws->zq, ws->out, PL_LINEAR_ACT);
     ws->jobs[0].n_shards = c->o_groups;
     pl_run_linear(&f->exec, ws->jobs, 1);
-    pl__tap(f, b, PL_TAP_ATTN_OUT, PL_TAP_ACT, c->hidden_size, ws->out);
+    pl__tap(f, b, PL_TAP_ATTN_OUT, PL_TAP_KIND_ACT, c->hidden_size, ws->out);
 }
 
 static void attention(pl_forward *f, const pl__block *b)
@@ -211,7 +211,7 @@ static void route(pl_forward *f, const pl__block *b)
     ws->jobs[0] = pl__linear(f, w->gate, ws->x, ws->score, PL_LINEAR_ACC);
     pl_run_linear(&f->exec, ws->jobs, 1);
     pl_run_route(&f->exec, &args, n);
-    pl__tap(f, b, PL_TAP_FFN_IDS, PL_TAP_I32, c->n_experts_per_tok, ws->ids);
+    pl__tap(f, b, PL_TAP_FFN_IDS, PL_TAP_KIND_I32, c->n_experts_per_tok, ws->ids);
     pl_run_route_weights(&f->exec,
                          &(pl_route_weights_args){
                              .n_experts = c->n_experts,
@@ -222,7 +222,7 @@ static void route(pl_forward *f, const pl__block *b)
                              .weight = ws->weight,
                          },
                          n);
-    pl__tap(f, b, PL_TAP_FFN_WEIGHTS, PL_TAP_ACC, c->n_experts_per_tok, ws->weight);
+    pl__tap(f, b, PL_TAP_FFN_WEIGHTS, PL_TAP_KIND_ACC, c->n_experts_per_tok, ws->weight);
 }
 
 /* Routed experts and the shared one side by side: an expert's weights are read once per step. */
@@ -262,7 +262,7 @@ static void experts(pl_forward *f, const pl__block *b)
                        .f = ws->out,
                    },
                    n);
-    pl__tap(f, b, PL_TAP_FFN_OUT, PL_TAP_ACT, c->hidden_size, ws->out);
+    pl__tap(f, b, PL_TAP_FFN_OUT, PL_TAP_KIND_ACT, c->hidden_size, ws->out);
 }
 
 /* ------------------------------------------------------- blocks and streams, section 2 ---- */
@@ -313,7 +313,7 @@ static void write_streams(pl_forward *f, const pl__block *b, pl_tap tap)
                        .x = b->X,
                    },
                    f->step->n_tokens);
-    pl__tap(f, b, tap, PL_TAP_ACT, PL_HC_MULT * (int64_t)c->hidden_size, b->X);
+    pl__tap(f, b, tap, PL_TAP_KIND_ACT, PL_HC_MULT * (int64_t)c->hidden_size, b->X);
 }
 
 static void block(pl_forward *f, const pl__block *b)

@@ -173,7 +173,7 @@ void pl__tap(pl_forward *f, const pl__block *b, pl_tap tap, pl_tap_kind kind, in
                      .rows = f->step->n_tokens,
                      .cols = cols,
                      .data = data,
-                     .kv = kind == PL_TAP_ROWS ? &f->ws.step : NULL,
+                     .kv = kind == PL_TAP_KIND_ROWS ? &f->ws.step : NULL,
                  });
 }
 
@@ -182,7 +182,7 @@ void pl__tap_logits(pl_forward *f, int32_t layer)
     if (f->hooks)
         visit(f, (pl_tap_view){
                      .tap = PL_TAP_LOGITS,
-                     .kind = PL_TAP_ACC,
+                     .kind = PL_TAP_KIND_ACC,
                      .layer = layer,
                      .rows = f->step->n_logits,
                      .cols = f->config->vocab_size,

@@ -12,10 +12,10 @@
 enum { PL_TAP_LAYER_MTP = -1, PL_TAP_LAYER_NONE = -2 };
 
 typedef enum pl_tap_kind {
-    PL_TAP_ACT,  /* act [rows][cols] */
-    PL_TAP_ACC,  /* acc [rows][cols] */
-    PL_TAP_I32,  /* int32_t [rows][cols] */
-    PL_TAP_ROWS, /* cache rows of 512 values */
+    PL_TAP_KIND_ACT,  /* act [rows][cols] */
+    PL_TAP_KIND_ACC,  /* acc [rows][cols] */
+    PL_TAP_KIND_I32,  /* int32_t [rows][cols] */
+    PL_TAP_KIND_ROWS, /* cache rows of 512 values */
 } pl_tap_kind;
 
 /* clang-format off */
@@ -47,8 +47,8 @@ typedef struct pl_tap_view {
     pl_tap_kind kind;
     int32_t layer; /* 0.., PL_TAP_LAYER_MTP, PL_TAP_LAYER_NONE */
     int64_t rows, cols;
-    void *data;        /* the elements, without gaps; NULL for PL_TAP_ROWS */
-    const pl_rows *kv; /* PL_TAP_ROWS: row t is token t */
+    void *data;        /* the elements, without gaps; NULL for PL_TAP_KIND_ROWS */
+    const pl_rows *kv; /* PL_TAP_KIND_ROWS: row t is token t */
     const pl_step *step;
     const pl_ops *ops; /* whose formats these are */
 } pl_tap_view;
@@ -62,6 +62,7 @@ typedef struct pl_hooks {
 
 /* "attn.q", ...; never NULL. */
 const char *pl_tap_name(pl_tap tap);
+pl_tap_kind pl_tap_kind_of(pl_tap tap);
 
 /* Elements of `view` from row `row` on as float. */
 void pl_tap_get(const pl_tap_view *view, int64_t row, int64_t n_rows, float *out);
