@@ -487,6 +487,7 @@ int main(int argc, char **argv)
                             .max_len = T + 32,
                             .max_draft = 3,
                             .want_scores = true,
-                        });
+                        },
+                        2);
     return cmocka_run_group_tests_name(file, tests, NULL, NULL);
 }

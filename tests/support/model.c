@@ -26,11 +26,13 @@ static void load(test_model *m, const char *path)
     pl_checkpoint_close(checkpoint);
 }
 
-test_model *test_model_open(const char *name, const pl_ops *ops, pl_forward_limits limits)
+test_model *test_model_open(const char *name, const pl_ops *ops, pl_forward_limits limits,
+                            int n_workers)
 {
     const char *dir = getenv("PL_CHECKPOINT_DIR");
     test_model *m = calloc(1, sizeof *m);
     char path[1024];
+    uint64_t bytes;
     pl_error err;
 
     if (!dir)
@@ -43,10 +45,12 @@ test_model *test_model_open(const char *name, const pl_ops *ops, pl_forward_limi
     m->config = pl_weights_config(m->weights);
     m->ops = ops;
     m->limits = limits;
-    check_ok(pl_pool_create(&(pl_pool_params){.n_workers = 2, .no_pin = true}, &m->pool, &err),
-             &err);
-    m->memory = aligned(
-        pl_forward_bytes(m->config, ops, pl_weights_slots(m->weights)->has_mtp, 2, &limits));
+    check_ok(
+        pl_pool_create(&(pl_pool_params){.n_workers = n_workers, .no_pin = true}, &m->pool, &err),
+        &err);
+    bytes =
+        pl_forward_bytes(m->config, ops, pl_weights_slots(m->weights)->has_mtp, n_workers, &limits);
+    m->memory = aligned(bytes);
     check_ok(pl_forward_init(m->memory, m->weights, ops, m->pool, &limits, &m->forward, &err),
              &err);
     return m;

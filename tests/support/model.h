@@ -17,9 +17,10 @@ typedef struct test_model {
     void *memory, *weights_memory;
 } test_model;
 
-/* Opens PL_CHECKPOINT_DIR/name at the level of `ops`. Unset limits: max_seqs 1, max_logits max_tokens,
+/* Opens PL_CHECKPOINT_DIR/name at the level of `ops` with a pool of n_workers. Unset limits: max_seqs 1, max_logits max_tokens,
  * max_len max_tokens. Fails the test when anything fails. */
-test_model *test_model_open(const char *name, const pl_ops *ops, pl_forward_limits limits);
+test_model *test_model_open(const char *name, const pl_ops *ops, pl_forward_limits limits,
+                            int n_workers);
 void test_model_close(test_model *m);
 
 /* A fresh state of this model; freed by test_state_free. */
