@@ -33,10 +33,19 @@ void pl__bpe_layout(pl_bpe *bpe, pl_arena *arena, size_t n_edges)
     }
     bpe->tokens = pl_arena_array(arena, (size_t)bpe->n_tokens, sizeof bpe->tokens[0], 0);
     bpe->merges = pl_arena_array(arena, (size_t)bpe->n_merges, sizeof bpe->merges[0], 0);
+    bpe->shorter = pl_arena_array(arena, (size_t)bpe->n_tokens, sizeof bpe->shorter[0], 0);
+    bpe->byte_ranks = pl_arena_array(arena, 256 * 256, sizeof bpe->byte_ranks[0], 0);
+    bpe->n_pairs = n_pairs;
     bpe->pairs = pl_arena_array(arena, n_pairs, sizeof bpe->pairs[0], 0);
-    if (bpe->pairs)
-        memset(bpe->pairs, 0xFF, n_pairs * sizeof bpe->pairs[0]);
     pl__trie_layout(&bpe->trie, arena, (uint32_t)bpe->n_tokens, n_edges);
+}
+
+void pl__bpe_init(pl_bpe *bpe)
+{
+    memset(bpe->pairs, 0xFF, bpe->n_pairs * sizeof bpe->pairs[0]);
+    for (size_t i = 0; i < 256 * 256; i++)
+        bpe->byte_ranks[i] = PL_NO_RANK;
+    pl__trie_init(&bpe->trie);
 }
 
 static inline uint64_t hash_pair(int32_t left, int32_t right)
@@ -72,40 +81,46 @@ static inline int32_t rank_of_pair(const pl_bpe *bpe, int32_t left, int32_t righ
     return slot == UINT32_MAX ? PL_NO_RANK : (int32_t)(slot & 0xFFFFFF);
 }
 
+static inline bool crosses(int32_t rank, int32_t left_until, int32_t right_until)
+{
+    return rank < left_until && rank <= right_until;
+}
+
 /* Whether no merge of a rank below `limit` crosses the boundary between the two when their bytes
  * are encoded together. Both are encodings of their own bytes.
  *
- * Runs backwards through the ranks: left and right are what borders the boundary at a time, at
- * first the whole tokens, at last single bytes. Each was there from the rank that made it up to the
- * rank that took it into its successor (left_until, right_until). A merge of the two crosses if its
- * rank lies before both. If it equals left_until, left is the second of two equal symbols and its
- * partner, further left, comes first; if it equals right_until, the crossing pair is the leftmost
- * and wins. */
-static bool can_meet(const pl_bpe *bpe, int32_t left, int32_t right, int32_t limit)
+ * What borders the boundary is at first single bytes, at last the whole tokens. Each symbol there
+ * lasts from the rank that made it up to the rank that takes it into its successor (left_until,
+ * right_until). A merge of the two that border at a time crosses if its rank lies before both. If
+ * it equals left_until, left is the second of two equal symbols and its partner, further left,
+ * comes first; if it equals right_until, the crossing pair is the leftmost and wins.
+ *
+ * The bytes are asked first, being one look-up and the most frequent obstacle; the rest is run
+ * through backwards, from the whole tokens, because that is how they are linked. */
+static inline bool can_meet(const pl_bpe *bpe, int32_t left, int32_t right, int32_t limit)
 {
     const pl_token *l = &bpe->tokens[left], *r = &bpe->tokens[right];
     int32_t left_until = limit, right_until = limit;
+    int32_t byte_rank = bpe->byte_ranks[l->last << 8 | r->first];
 
-    for (;;) {
+    if (byte_rank < limit && crosses(byte_rank, l->last_until, r->first_until))
+        return false;
+    while (l->made_by >= 0 || r->made_by >= 0) {
         /* Most symbols are in no merge on that side, or only in late ones: saves the look-up. */
-        if (l->first_as_left < left_until && r->first_as_right <= right_until) {
-            int32_t rank = rank_of_pair(bpe, left, right);
-
-            if (rank < left_until && rank <= right_until)
-                return false;
-        }
+        if (l->first_as_left < left_until && r->first_as_right <= right_until &&
+            crosses(rank_of_pair(bpe, left, right), left_until, right_until))
+            return false;
         if (l->made_by > r->made_by) {
             left_until = l->made_by;
             left = l->right;
             l = &bpe->tokens[left];
-        } else if (r->made_by >= 0) {
+        } else {
             right_until = r->made_by;
             right = r->left;
             r = &bpe->tokens[right];
-        } else {
-            return true; /* both are bytes */
         }
     }
+    return true;
 }
 
 pl_status pl__bpe_add_merge(pl_bpe *bpe, int32_t rank, pl_merge merge, int32_t made, pl_error *err)
@@ -131,11 +146,15 @@ pl_status pl__bpe_add_merge(pl_bpe *bpe, int32_t rank, pl_merge merge, int32_t m
         right->first_as_right = rank;
     bpe->merges[rank] = merge;
     *slot = (uint32_t)(hash_pair(merge.left, merge.right) >> 24 & 0xFF) << 24 | (uint32_t)rank;
+    if (left->made_by == PL_TOKEN_BYTE && right->made_by == PL_TOKEN_BYTE)
+        bpe->byte_ranks[left->last << 8 | right->first] = rank;
     /* Another merge may have made it already, or its bytes may come out otherwise. */
     if (result->made_by == PL_TOKEN_NOT_MADE && can_meet(bpe, merge.left, merge.right, rank)) {
         result->made_by = rank;
         result->left = merge.left;
         result->right = merge.right;
+        result->first_until = left->made_by == PL_TOKEN_BYTE ? rank : left->first_until;
+        result->last_until = right->made_by == PL_TOKEN_BYTE ? rank : right->last_until;
     }
     return PL_OK;
 }
@@ -157,7 +176,7 @@ size_t pl__bpe_encode(const pl_bpe *bpe, const uint8_t *text, size_t n_bytes, ui
     }
     memset(dead, 0, pl__bpe_dead_words(n_bytes) * sizeof dead[0]);
     for (;;) {
-        for (; token >= 0; token = bpe->tokens[token].shorter)
+        for (; token >= 0; token = bpe->shorter[token])
             if (!is_dead(dead, at + bpe->tokens[token].n_bytes) &&
                 (n_ids == 0 || can_meet(bpe, ids[n_ids - 1], token, PL_NO_RANK)))
                 break;
@@ -172,7 +191,7 @@ size_t pl__bpe_encode(const pl_bpe *bpe, const uint8_t *text, size_t n_bytes, ui
             dead[at / 64] |= 1ull << (at % 64);
             token = ids[--n_ids];
             at -= bpe->tokens[token].n_bytes;
-            token = bpe->tokens[token].shorter;
+            token = bpe->shorter[token];
         }
     }
 }

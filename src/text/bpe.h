@@ -11,12 +11,15 @@
 /* Values of pl_token.made_by beside ranks. */
 enum { PL_TOKEN_BYTE = -1, PL_TOKEN_NOT_MADE = -2 };
 
-/* 32 bytes: what a step of the encoder asks of a token lies in one cache line. */
+enum { PL_TOKEN_MAX_BYTES = UINT16_MAX };
+
+/* What a step of the encoder asks of a token: 32 bytes, half a cache line. */
 typedef struct pl_token {
-    uint32_t offset, n_bytes; /* in the tokenizer's byte pool */
-    int32_t shorter;          /* longest token that is a proper prefix of it, or -1 */
+    uint16_t n_bytes;
+    uint8_t first, last; /* its bytes at the ends */
     int32_t made_by;     /* rank of the last merge when its own bytes are encoded; or as above */
     int32_t left, right; /* the pair of that merge */
+    int32_t first_until, last_until; /* rank of the merge that takes that byte; or PL_NO_RANK */
     int32_t first_as_left, first_as_right; /* lowest rank of a merge with it on that side */
 } pl_token;
 
@@ -28,9 +31,12 @@ typedef struct pl_merge {
 
 typedef struct pl_bpe {
     pl_token *tokens;
-    pl_merge *merges; /* by rank */
-    uint32_t *pairs;  /* hash table: 8 bits of the hash, 24 of the rank; ~0 is empty */
+    int32_t *shorter;    /* of each token, the longest one that is a proper prefix of it, or -1 */
+    pl_merge *merges;    /* by rank */
+    uint32_t *pairs;     /* hash table: 8 bits of the hash, 24 of the rank; ~0 is empty */
+    int32_t *byte_ranks; /* [256][256]: of the merge of two single bytes, or PL_NO_RANK */
     int32_t n_tokens, n_merges;
+    size_t n_pairs; /* slots */
     uint32_t pairs_shift;
     pl_trie trie; /* the tokens that encoding can yield */
 } pl_bpe;
@@ -41,8 +47,11 @@ enum { PL_BPE_MAX_MERGES = (1 << 24) - 1 };
  * n_merges are set and at most PL_BPE_MAX_MERGES. */
 void pl__bpe_layout(pl_bpe *bpe, pl_arena *arena, size_t n_edges);
 
+/* Empties the tables, the trie's too; their memory is there now. */
+void pl__bpe_init(pl_bpe *bpe);
+
 /* Enters merge number `rank`, which makes token `made`; ranks ascend from 0. Before the first,
- * single bytes are PL_TOKEN_BYTE, all others PL_TOKEN_NOT_MADE, and first_as_* PL_NO_RANK.
+ * single bytes are PL_TOKEN_BYTE, all others PL_TOKEN_NOT_MADE, the ranks in tokens PL_NO_RANK.
  * PL_ERR_CORRUPT for a pair that has a merge already, PL_ERR_UNSUPPORTED for an order that training
  * does not give (see bpe.c). */
 pl_status pl__bpe_add_merge(pl_bpe *bpe, int32_t rank, pl_merge merge, int32_t made,

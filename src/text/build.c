@@ -110,6 +110,7 @@ static pl_tokenizer *layout(const builder *b, pl_arena *arena, pl_tokenizer *scr
     pl__bpe_layout(&t->bpe, arena, b->n_edges[0]);
     for (int i = 0; i < 2; i++)
         pl__trie_layout(&t->added[i], arena, (uint32_t)b->source->n_tokens, b->n_edges[i + 1]);
+    t->offsets = pl_arena_array(arena, (size_t)b->source->n_tokens + 1, sizeof t->offsets[0], 0);
     t->bytes = pl_arena_array(arena, b->n_bytes, 1, 0);
     t->flags = pl_arena_array(arena, (size_t)b->source->n_tokens, 1, 0);
     return t;
@@ -146,13 +147,18 @@ static void fill_tokens(const builder *b, pl_tokenizer *t)
         const pl_source_token *s = &b->source->tokens[id];
 
         memcpy(t->bytes + offset, s->bytes, s->n_bytes);
+        t->offsets[id] = offset;
+        offset += s->n_bytes;
+        t->bpe.shorter[id] = -1;
         t->bpe.tokens[id] = (pl_token){
-            .offset = offset,
-            .n_bytes = s->n_bytes,
+            .n_bytes = (uint16_t)s->n_bytes,
+            .first = s->bytes[0],
+            .last = s->bytes[s->n_bytes - 1],
             .made_by = s->by_merges && s->n_bytes == 1 ? PL_TOKEN_BYTE : PL_TOKEN_NOT_MADE,
-            .shorter = -1,
             .left = -1,
             .right = -1,
+            .first_until = PL_NO_RANK,
+            .last_until = PL_NO_RANK,
             .first_as_left = PL_NO_RANK,
             .first_as_right = PL_NO_RANK,
         };
@@ -160,8 +166,8 @@ static void fill_tokens(const builder *b, pl_tokenizer *t)
             (uint8_t)((s->added ? PL_TOKEN_ADDED : 0) | (s->special ? PL_TOKEN_SPECIAL : 0));
         if (s->n_bytes > t->max_token_bytes)
             t->max_token_bytes = s->n_bytes;
-        offset += s->n_bytes;
     }
+    t->offsets[t->bpe.n_tokens] = offset;
 }
 
 static pl_status add_merges(const builder *b, pl_tokenizer *t)
@@ -183,14 +189,12 @@ static pl_status add_merges(const builder *b, pl_tokenizer *t)
  * they could be yielded, so a file that has both is not for us. */
 static pl_status fill_tries(const builder *b, pl_tokenizer *t)
 {
-    pl__trie_init(&t->bpe.trie);
     for (size_t i = 0; i < b->n_sorted[0]; i++) {
         int32_t id = list_ids(b, 0)[i];
-        pl_token *token = &t->bpe.tokens[id];
+        pl_token_bytes token = pl__token_bytes(t, id);
 
-        if (token->made_by != PL_TOKEN_NOT_MADE)
-            token->shorter =
-                pl__trie_add(&t->bpe.trie, t->bytes + token->offset, token->n_bytes, id);
+        if (t->bpe.tokens[id].made_by != PL_TOKEN_NOT_MADE)
+            t->bpe.shorter[id] = pl__trie_add(&t->bpe.trie, token.bytes, token.n, id);
         else if (b->source->ignore_merges)
             return pl_error_set(b->err, PL_ERR_UNSUPPORTED,
                                 "%s: model.ignore_merges: not supported where merges do not make "
@@ -201,9 +205,9 @@ static pl_status fill_tries(const builder *b, pl_tokenizer *t)
         pl__trie_init(&t->added[list - 1]);
         for (size_t i = 0; i < b->n_sorted[list]; i++) {
             int32_t id = list_ids(b, list)[i];
-            const pl_token *token = &t->bpe.tokens[id];
+            pl_token_bytes token = pl__token_bytes(t, id);
 
-            pl__trie_add(&t->added[list - 1], t->bytes + token->offset, token->n_bytes, id);
+            pl__trie_add(&t->added[list - 1], token.bytes, token.n, id);
         }
     }
     return PL_OK;
@@ -239,6 +243,7 @@ pl_status pl__tokenizer_build(const char *name, const pl_source *source, pl_toke
     if (status == PL_OK)
         status = allocate(&b, &t);
     if (status == PL_OK) {
+        pl__bpe_init(&t->bpe);
         fill_tokens(&b, t);
         status = add_merges(&b, t);
     }

@@ -54,16 +54,16 @@ pl_status pl_tokenizer_decode(const pl_tokenizer *tokenizer, const int32_t *ids,
 
     *n_bytes = 0;
     for (size_t i = 0; i < n_ids; i++) {
-        const pl_token *t;
+        pl_token_bytes t;
 
         PL_TRY(check_id(tokenizer, ids[i], err));
         if (is_skipped(tokenizer, ids[i], flags))
             continue;
-        t = &tokenizer->bpe.tokens[ids[i]];
+        t = pl__token_bytes(tokenizer, ids[i]);
         if (flags & PL_DECODE_RAW)
-            put(&sink, tokenizer->bytes + t->offset, t->n_bytes);
+            put(&sink, t.bytes, t.n);
         else
-            put_repaired(&sink, &stream, tokenizer->bytes + t->offset, t->n_bytes);
+            put_repaired(&sink, &stream, t.bytes, t.n);
     }
     put(&sink, last, pl__utf8_flush(&stream, last));
     *n_bytes = sink.n;
@@ -75,16 +75,16 @@ pl_status pl_text_stream_push(const pl_tokenizer *tokenizer, pl_text_stream *str
                               pl_error *err)
 {
     pl_text_stream counting = *stream;
-    const pl_token *t;
+    pl_token_bytes t;
 
     *n_bytes = 0;
     PL_TRY(check_id(tokenizer, id, err));
     if (is_skipped(tokenizer, id, flags))
         return PL_OK;
-    t = &tokenizer->bpe.tokens[id];
-    *n_bytes = pl__utf8_push(&counting, tokenizer->bytes + t->offset, t->n_bytes, NULL);
+    t = pl__token_bytes(tokenizer, id);
+    *n_bytes = pl__utf8_push(&counting, t.bytes, t.n, NULL);
     if (*n_bytes <= max_bytes)
-        pl__utf8_push(stream, tokenizer->bytes + t->offset, t->n_bytes, (uint8_t *)text);
+        pl__utf8_push(stream, t.bytes, t.n, (uint8_t *)text);
     return PL_OK;
 }
 

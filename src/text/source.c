@@ -185,6 +185,10 @@ static pl_status check_tokens(reader *r)
         if (!t->n_bytes)
             return pl_error_set(r->err, PL_ERR_CORRUPT, "%s: no token has id %d (ids go to %d)",
                                 r->name, id, s->n_tokens - 1);
+        if (t->n_bytes > PL_TOKEN_MAX_BYTES)
+            return pl_error_set(r->err, PL_ERR_UNSUPPORTED,
+                                "%s: token %d is too long (got %u bytes, want at most %d)", r->name,
+                                id, t->n_bytes, PL_TOKEN_MAX_BYTES);
         if (!t->by_merges && !t->added)
             return pl_error_set(r->err, PL_ERR_UNSUPPORTED,
                                 "%s: model.vocab: token %d is not spelled in the byte alphabet",

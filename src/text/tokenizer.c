@@ -97,11 +97,12 @@ size_t pl_tokenizer_memory_bytes(const pl_tokenizer *tokenizer)
 
 const char *pl_tokenizer_token(const pl_tokenizer *tokenizer, int32_t id, size_t *n_bytes)
 {
-    *n_bytes = 0;
-    if (id < 0 || id >= tokenizer->bpe.n_tokens)
-        return NULL;
-    *n_bytes = tokenizer->bpe.tokens[id].n_bytes;
-    return (const char *)tokenizer->bytes + tokenizer->bpe.tokens[id].offset;
+    pl_token_bytes t = {NULL, 0};
+
+    if (id >= 0 && id < tokenizer->bpe.n_tokens)
+        t = pl__token_bytes(tokenizer, id);
+    *n_bytes = t.n;
+    return (const char *)t.bytes;
 }
 
 int32_t pl_tokenizer_find(const pl_tokenizer *tokenizer, const char *text, size_t n_bytes)
@@ -109,9 +110,9 @@ int32_t pl_tokenizer_find(const pl_tokenizer *tokenizer, const char *text, size_
     int32_t found = -1;
 
     for (int32_t id = 0; id < tokenizer->bpe.n_tokens; id++) {
-        const pl_token *t = &tokenizer->bpe.tokens[id];
+        pl_token_bytes t = pl__token_bytes(tokenizer, id);
 
-        if (t->n_bytes != n_bytes || memcmp(tokenizer->bytes + t->offset, text, n_bytes) != 0)
+        if (t.n != n_bytes || memcmp(t.bytes, text, n_bytes) != 0)
             continue;
         if (tokenizer->flags[id] & PL_TOKEN_ADDED)
             return id;
