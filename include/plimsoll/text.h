@@ -79,6 +79,9 @@ typedef struct pl_encoder pl_encoder;
 PL_API pl_status pl_encoder_create(size_t text_bytes, pl_encoder **out) PL_MUST_CHECK;
 PL_API void pl_encoder_destroy(pl_encoder *encoder);
 
+/* Bytes it holds now. */
+PL_API size_t pl_encoder_memory_bytes(const pl_encoder *encoder);
+
 typedef enum pl_encode_mode {
     PL_ENCODE_ADDED_TOKENS, /* added tokens, special or not, are recognised anywhere in the text */
     PL_ENCODE_PLAIN,        /* none are: for text from strangers */

@@ -35,6 +35,7 @@ void pl__bpe_layout(pl_bpe *bpe, pl_arena *arena, size_t n_edges)
     bpe->merges = pl_arena_array(arena, (size_t)bpe->n_merges, sizeof bpe->merges[0], 0);
     bpe->shorter = pl_arena_array(arena, (size_t)bpe->n_tokens, sizeof bpe->shorter[0], 0);
     bpe->byte_ranks = pl_arena_array(arena, 256 * 256, sizeof bpe->byte_ranks[0], 0);
+    bpe->leave_ranks = pl_arena_array(arena, 256 * 256, sizeof bpe->leave_ranks[0], 0);
     bpe->n_pairs = n_pairs;
     bpe->pairs = pl_arena_array(arena, n_pairs, sizeof bpe->pairs[0], 0);
     pl__trie_layout(&bpe->trie, arena, (uint32_t)bpe->n_tokens, n_edges);
@@ -44,7 +45,7 @@ void pl__bpe_init(pl_bpe *bpe)
 {
     memset(bpe->pairs, 0xFF, bpe->n_pairs * sizeof bpe->pairs[0]);
     for (size_t i = 0; i < 256 * 256; i++)
-        bpe->byte_ranks[i] = PL_NO_RANK;
+        bpe->byte_ranks[i] = bpe->leave_ranks[i] = PL_NO_RANK;
     pl__trie_init(&bpe->trie);
 }
 
@@ -146,8 +147,14 @@ pl_status pl__bpe_add_merge(pl_bpe *bpe, int32_t rank, pl_merge merge, int32_t m
         right->first_as_right = rank;
     bpe->merges[rank] = merge;
     *slot = (uint32_t)(hash_pair(merge.left, merge.right) >> 24 & 0xFF) << 24 | (uint32_t)rank;
-    if (left->made_by == PL_TOKEN_BYTE && right->made_by == PL_TOKEN_BYTE)
-        bpe->byte_ranks[left->last << 8 | right->first] = rank;
+    if (left->made_by == PL_TOKEN_BYTE) {
+        int32_t *leave = &bpe->leave_ranks[left->last << 8 | right->first];
+
+        if (right->made_by == PL_TOKEN_BYTE)
+            bpe->byte_ranks[left->last << 8 | right->first] = rank;
+        if (*leave == PL_NO_RANK)
+            *leave = rank;
+    }
     /* Another merge may have made it already, or its bytes may come out otherwise. */
     if (result->made_by == PL_TOKEN_NOT_MADE && can_meet(bpe, merge.left, merge.right, rank)) {
         result->made_by = rank;
@@ -159,27 +166,54 @@ pl_status pl__bpe_add_merge(pl_bpe *bpe, int32_t rank, pl_merge merge, int32_t m
     return PL_OK;
 }
 
+/* Whether no token at all can follow `token` where the text goes on with next[0 .. n_next), n_next
+ * > 0: their bytes at the boundary would merge before anything to the right could take next[0]
+ * away. Spares dead ends in runs of one character. */
+static inline bool is_blocked(const pl_bpe *bpe, int32_t token, const uint8_t *next, size_t n_next)
+{
+    int32_t rank = bpe->byte_ranks[bpe->tokens[token].last << 8 | next[0]];
+
+    return rank < bpe->tokens[token].last_until &&
+           (n_next == 1 || rank <= bpe->leave_ranks[next[0] << 8 | next[1]]);
+}
+
 static inline bool is_dead(const uint64_t *dead, size_t at)
 {
     return dead[at / 64] >> (at % 64) & 1;
 }
 
-size_t pl__bpe_encode(const pl_bpe *bpe, const uint8_t *text, size_t n_bytes, uint64_t *dead,
-                      int32_t *ids)
-{
-    size_t at = 0, n_ids = 0, n_matched = 0;
-    int32_t token = pl__trie_longest(&bpe->trie, text, n_bytes, &n_matched);
+/* Answers of can_meet within one piece, each slot the last of its hash: 31 bits of one id, 32 of
+ * the other, the answer below. Runs of a character ask the same few questions all along. */
+enum { MEMO_BITS = 8, MEMO_MIN_BYTES = 128 };
 
-    if (n_matched == n_bytes) {
-        ids[0] = token;
-        return 1;
-    }
-    memset(dead, 0, pl__bpe_dead_words(n_bytes) * sizeof dead[0]);
+static bool can_meet_memo(const pl_bpe *bpe, uint64_t *memo, int32_t left, int32_t right)
+{
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right << 1;
+    uint64_t *slot = &memo[hash_pair(left, right) >> (64 - MEMO_BITS)];
+
+    if ((*slot | 1) != (key | 1))
+        *slot = key | can_meet(bpe, left, right, PL_NO_RANK);
+    return *slot & 1;
+}
+
+/* The chain of tokens that begins with `token` or a shorter one; see the top of the file. `memo` is
+ * NULL where the piece is too short to be worth it. */
+static size_t find_chain(const pl_bpe *bpe, const uint8_t *text, size_t n_bytes, int32_t token,
+                         uint64_t *dead, uint64_t *memo, int32_t *ids)
+{
+    size_t at = 0, n_ids = 0, n_matched;
+
     for (;;) {
-        for (; token >= 0; token = bpe->shorter[token])
-            if (!is_dead(dead, at + bpe->tokens[token].n_bytes) &&
-                (n_ids == 0 || can_meet(bpe, ids[n_ids - 1], token, PL_NO_RANK)))
+        for (; token >= 0; token = bpe->shorter[token]) {
+            size_t end = at + bpe->tokens[token].n_bytes;
+
+            if (end < n_bytes &&
+                (is_dead(dead, end) || is_blocked(bpe, token, text + end, n_bytes - end)))
+                continue;
+            if (n_ids == 0 || (memo ? can_meet_memo(bpe, memo, ids[n_ids - 1], token)
+                                    : can_meet(bpe, ids[n_ids - 1], token, PL_NO_RANK)))
                 break;
+        }
         if (token >= 0) {
             ids[n_ids++] = token;
             at += bpe->tokens[token].n_bytes;
@@ -194,4 +228,22 @@ size_t pl__bpe_encode(const pl_bpe *bpe, const uint8_t *text, size_t n_bytes, ui
             token = bpe->shorter[token];
         }
     }
+}
+
+size_t pl__bpe_encode(const pl_bpe *bpe, const uint8_t *text, size_t n_bytes, uint64_t *dead,
+                      int32_t *ids)
+{
+    uint64_t memo[1 << MEMO_BITS];
+    size_t n_matched = 0;
+    int32_t token = pl__trie_longest(&bpe->trie, text, n_bytes, &n_matched);
+
+    if (n_matched == n_bytes) {
+        ids[0] = token;
+        return 1;
+    }
+    memset(dead, 0, pl__bpe_dead_words(n_bytes) * sizeof dead[0]);
+    if (n_bytes < MEMO_MIN_BYTES)
+        return find_chain(bpe, text, n_bytes, token, dead, NULL, ids);
+    memset(memo, 0xFF, sizeof memo);
+    return find_chain(bpe, text, n_bytes, token, dead, memo, ids);
 }

@@ -35,6 +35,8 @@ typedef struct pl_bpe {
     pl_merge *merges;    /* by rank */
     uint32_t *pairs;     /* hash table: 8 bits of the hash, 24 of the rank; ~0 is empty */
     int32_t *byte_ranks; /* [256][256]: of the merge of two single bytes, or PL_NO_RANK */
+    int32_t
+        *leave_ranks; /* the same: lowest rank of a merge of a byte and what begins with a byte */
     int32_t n_tokens, n_merges;
     size_t n_pairs; /* slots */
     uint32_t pairs_shift;

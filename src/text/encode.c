@@ -80,6 +80,14 @@ void pl_encoder_destroy(pl_encoder *encoder)
     free(encoder);
 }
 
+size_t pl_encoder_memory_bytes(const pl_encoder *encoder)
+{
+    size_t dead_words = encoder->piece_bytes ? pl__bpe_dead_words(encoder->piece_bytes) : 0;
+
+    return sizeof *encoder + encoder->repaired_bytes +
+           encoder->piece_bytes * sizeof encoder->ids[0] + dead_words * sizeof encoder->dead[0];
+}
+
 /* One call of pl_tokenizer_encode. */
 typedef struct encoding {
     const pl_tokenizer *tokenizer;

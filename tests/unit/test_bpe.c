@@ -146,9 +146,9 @@ static void random_vocabularies(void **state)
         pl_error err;
 
         check_ok(open_tiny(root, &t, &err), &err);
-        for (int i = 0; i < 40; i++) {
-            char piece[96];
-            size_t n = 1 + random_below(&r, sizeof piece);
+        for (int i = 0; i < 42; i++) {
+            char piece[300];
+            size_t n = 1 + random_below(&r, i < 40 ? 96 : sizeof piece); /* long ones use a memo */
 
             for (size_t k = 0; k < n; k++)
                 piece[k] = (char)('a' + random_below(&r, (uint32_t)n_letters));
