@@ -12,6 +12,8 @@ extern const pl_command pl_command_cpu;
 extern const pl_command pl_command_encode_chat;
 extern const pl_command pl_command_parse_output;
 extern const pl_command pl_command_trace;
+extern const pl_command pl_command_tokenize;
+extern const pl_command pl_command_detokenize;
 extern const pl_command pl_command_version;
 
 #endif

@@ -9,9 +9,19 @@
 #include "plimsoll/version.h"
 
 static const pl_command *const commands[] = {
-    &pl_command_inspect,      &pl_command_synth, &pl_command_plan,
-    &pl_command_run,          &pl_command_cpu,   &pl_command_encode_chat,
-    &pl_command_parse_output, &pl_command_trace, &pl_command_version,
+    /* clang-format off: one a line, in the order of --help */
+    &pl_command_inspect,
+    &pl_command_synth,
+    &pl_command_plan,
+    &pl_command_run,
+    &pl_command_trace,
+    &pl_command_cpu,
+    &pl_command_tokenize,
+    &pl_command_detokenize,
+    &pl_command_encode_chat,
+    &pl_command_parse_output,
+    &pl_command_version,
+    /* clang-format on */
 };
 
 static void print_usage(FILE *to)
