@@ -97,46 +97,43 @@ static pl_status prepare(builder *b)
     return PL_OK;
 }
 
-/* Run dry and then for real; the tokenizer itself is the first piece. */
-static pl_tokenizer *layout(const builder *b, pl_arena *arena, pl_tokenizer *scratch)
+/* Run dry and then for real. Fills in *t where all pieces lie; the first is for the tokenizer
+ * itself, which is returned to be filled with *t. */
+static pl_tokenizer *layout(const builder *b, pl_arena *arena, pl_tokenizer *t)
 {
-    pl_tokenizer *t = pl_arena_alloc(arena, sizeof *t, 0);
+    size_t n_tokens = (size_t)b->source->n_tokens;
+    pl_tokenizer *self = pl_arena_alloc(arena, sizeof *self, 0);
 
-    if (!t)
-        t = scratch;
-    memset(t, 0, sizeof *t);
     t->bpe.n_tokens = b->source->n_tokens;
     t->bpe.n_merges = b->source->n_merges;
     pl__bpe_layout(&t->bpe, arena, b->n_edges[0]);
     for (int i = 0; i < 2; i++)
-        pl__trie_layout(&t->added[i], arena, (uint32_t)b->source->n_tokens, b->n_edges[i + 1]);
-    t->offsets = pl_arena_array(arena, (size_t)b->source->n_tokens + 1, sizeof t->offsets[0], 0);
+        pl__trie_layout(&t->added[i], arena, (uint32_t)n_tokens, b->n_edges[i + 1]);
+    t->offsets = pl_arena_array(arena, n_tokens + 1, sizeof t->offsets[0], 0);
     t->bytes = pl_arena_array(arena, b->n_bytes, 1, 0);
-    t->flags = pl_arena_array(arena, (size_t)b->source->n_tokens, 1, 0);
-    return t;
+    t->flags = pl_arena_array(arena, n_tokens, 1, 0);
+    return self;
 }
 
 static pl_status allocate(const builder *b, pl_tokenizer **out)
 {
-    pl_arena arena;
-    pl_tokenizer dry, *t;
-    size_t n;
+    pl_tokenizer t = {0}, *self;
     void *block;
 
-    pl_arena_init_dry(&arena);
-    layout(b, &arena, &dry);
-    PL_TRY(pl_arena_check(&arena, b->name, b->err));
-    n = pl_arena_peak_bytes(&arena);
-    block = aligned_alloc(PL_ARENA_ALIGN, n);
+    pl_arena_init_dry(&t.arena);
+    layout(b, &t.arena, &t);
+    PL_TRY(pl_arena_check(&t.arena, b->name, b->err));
+    t.block_bytes = pl_arena_peak_bytes(&t.arena);
+    block = aligned_alloc(PL_ARENA_ALIGN, t.block_bytes);
     if (!block)
         return pl_error_set(b->err, PL_ERR_NOMEM,
-                            "%s: no memory for the tokenizer (want %zu bytes)", b->name, n);
-    pl_arena_init(&arena, block, n);
-    t = layout(b, &arena, &dry);
-    t->block_bytes = n;
-    t->arena = arena;
-    *out = t;
-    return pl_arena_check(&arena, b->name, b->err);
+                            "%s: no memory for the tokenizer (want %zu bytes)", b->name,
+                            t.block_bytes);
+    pl_arena_init(&t.arena, block, t.block_bytes);
+    self = layout(b, &t.arena, &t);
+    *self = t;
+    *out = self;
+    return pl_arena_check(&t.arena, b->name, b->err);
 }
 
 static void fill_tokens(const builder *b, pl_tokenizer *t)

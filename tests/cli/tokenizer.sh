@@ -79,7 +79,7 @@ case_bytes_there_and_back()
 case_detokenize_forms()
 {
     for list in '1693 14 1005 3' '1693,14,1005,3' ' 1693, 14,
-1005	3
+1005  3
 ' '{"tokens": [1693, 14, 1005, 3]}' '[1693,14,1005,3]' ' {"tokens":[1693,14,1005,3],"more":1}'; do
         printf '%s' "$list" >in
         run detokenize "$mini"
@@ -194,6 +194,7 @@ case_demo_model()
         run detokenize "$demo"
         cp out in
         run tokenize "$demo" --json
+        echo >>out # which expect_value wants
         expect_value tokens "$(cat ids)"
     done
 }
