@@ -95,6 +95,22 @@ PL_API pl_status pl_tokenizer_encode(const pl_tokenizer *tokenizer, pl_encoder *
                                      int32_t *ids, size_t max_ids, size_t *n_ids,
                                      pl_error *err) PL_MUST_CHECK;
 
+/* Bytes begin .. end - 1 of a text. */
+typedef struct pl_text_range {
+    size_t begin, end;
+} pl_text_range;
+
+/* The same for a text that has both, markup and what strangers wrote: added tokens are recognised
+ * except where one would take a byte of a `plain` range (n_plain of them, not empty, ascending, not
+ * overlapping). All else does not see the ranges, so ids of a text without added tokens in them are
+ * those of the whole text. The text must be UTF-8: PL_ERR_INVALID with the position of the first
+ * byte that is not. */
+PL_API pl_status pl_tokenizer_encode_ranges(const pl_tokenizer *tokenizer, pl_encoder *encoder,
+                                            const char *text, size_t text_bytes,
+                                            const pl_text_range *plain, size_t n_plain,
+                                            int32_t *ids, size_t max_ids, size_t *n_ids,
+                                            pl_error *err) PL_MUST_CHECK;
+
 /* Flags of decoding, to be or-ed. */
 enum {
     PL_DECODE_SKIP_SPECIAL = 1, /* special tokens contribute nothing */

@@ -92,7 +92,9 @@ size_t pl_encoder_memory_bytes(const pl_encoder *encoder)
 typedef struct encoding {
     const pl_tokenizer *tokenizer;
     pl_encoder *encoder;
-    const uint8_t *text; /* well formed */
+    const uint8_t *text;        /* well formed */
+    const pl_text_range *plain; /* where no added tokens are recognised */
+    size_t n_plain;
     int32_t *ids;
     size_t max_ids, n_ids;
 } encoding;
@@ -138,18 +140,44 @@ typedef struct added_match {
     size_t begin, end;
 } added_match;
 
-/* The leftmost added token in text[begin .. end), at its place the longest. */
-static added_match find_added(const pl_trie *trie, const uint8_t *text, size_t begin, size_t end)
+/* First plain range that ends behind `at`; n_plain where there is none. */
+static size_t find_range(const encoding *c, size_t at)
 {
-    for (size_t at = begin; at < end; at++) {
-        size_t n_bytes = 0;
-        int32_t id;
+    size_t low = 0, high = c->n_plain;
 
-        if (trie->first[text[at]] < 0)
-            continue;
-        id = pl__trie_longest(trie, text + at, end - at, &n_bytes);
-        if (id >= 0)
-            return (added_match){id, at, at + n_bytes};
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (c->plain[middle].end > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* The leftmost added token in text[begin .. end), at its place the longest. */
+static added_match find_added(const encoding *c, const pl_trie *trie, size_t begin, size_t end)
+{
+    size_t range = find_range(c, begin), at = begin;
+
+    while (at < end) {
+        bool limited = range < c->n_plain && c->plain[range].begin < end;
+        size_t limit = limited ? c->plain[range].begin : end;
+
+        for (; at < limit; at++) {
+            size_t n_bytes = 0;
+            int32_t id;
+
+            if (trie->first[c->text[at]] < 0)
+                continue;
+            id = pl__trie_longest(trie, c->text + at, limit - at, &n_bytes);
+            if (id >= 0)
+                return (added_match){id, at, at + n_bytes};
+        }
+        if (!limited)
+            break;
+        at = c->plain[range++].end;
     }
     return (added_match){-1, end, end};
 }
@@ -160,7 +188,7 @@ static pl_status encode_stretch(encoding *c, int list, size_t begin, size_t end)
     if (list == 2)
         return encode_segment(c, begin, end);
     while (begin < end) {
-        added_match m = find_added(&c->tokenizer->added[list], c->text, begin, end);
+        added_match m = find_added(c, &c->tokenizer->added[list], begin, end);
 
         PL_TRY(encode_stretch(c, list + 1, begin, m.begin));
         if (m.id >= 0)
@@ -190,18 +218,60 @@ static pl_status repair(encoding *c, const char *text, size_t *n_bytes)
     return PL_OK;
 }
 
+/* Runs an encoding from list `list` on. */
+static pl_status run(encoding *c, int list, size_t text_bytes, size_t *n_ids, pl_error *err)
+{
+    pl_status status = encode_stretch(c, list, 0, text_bytes);
+
+    *n_ids = c->n_ids;
+    if (status == PL_ERR_NOMEM)
+        return pl_error_set(err, status, "tokenizer: no memory for a text of %zu bytes",
+                            text_bytes);
+    return status;
+}
+
 pl_status pl_tokenizer_encode(const pl_tokenizer *tokenizer, pl_encoder *encoder, const char *text,
                               size_t text_bytes, pl_encode_mode mode, int32_t *ids, size_t max_ids,
                               size_t *n_ids, pl_error *err)
 {
     encoding c = {.tokenizer = tokenizer, .encoder = encoder, .ids = ids, .max_ids = max_ids};
-    pl_status status = repair(&c, text, &text_bytes);
 
-    if (status == PL_OK)
-        status = encode_stretch(&c, mode == PL_ENCODE_PLAIN ? 2 : 0, 0, text_bytes);
-    *n_ids = c.n_ids;
-    if (status != PL_OK)
-        return pl_error_set(err, status, "tokenizer: no memory for a text of %zu bytes",
+    *n_ids = 0;
+    if (repair(&c, text, &text_bytes) != PL_OK)
+        return pl_error_set(err, PL_ERR_NOMEM, "tokenizer: no memory for a text of %zu bytes",
                             text_bytes);
+    return run(&c, mode == PL_ENCODE_PLAIN ? 2 : 0, text_bytes, n_ids, err);
+}
+
+static pl_status check_ranges(const pl_text_range *plain, size_t n_plain, size_t text_bytes,
+                              pl_error *err)
+{
+    for (size_t i = 0; i < n_plain; i++) {
+        size_t from = i ? plain[i - 1].end : 0;
+
+        PL_CHECK(plain[i].begin >= from && plain[i].end > plain[i].begin &&
+                     plain[i].end <= text_bytes,
+                 err,
+                 "tokenizer: plain range %zu is not in order (got %zu..%zu, want a stretch of "
+                 "%zu..%zu)",
+                 i, plain[i].begin, plain[i].end, from, text_bytes);
+    }
     return PL_OK;
+}
+
+pl_status pl_tokenizer_encode_ranges(const pl_tokenizer *tokenizer, pl_encoder *encoder,
+                                     const char *text, size_t text_bytes,
+                                     const pl_text_range *plain, size_t n_plain, int32_t *ids,
+                                     size_t max_ids, size_t *n_ids, pl_error *err)
+{
+    encoding c = {tokenizer, encoder, (const uint8_t *)text, plain, n_plain, ids, max_ids, 0};
+    size_t valid = pl__utf8_valid_bytes(c.text, text_bytes);
+
+    *n_ids = 0;
+    PL_TRY(check_ranges(plain, n_plain, text_bytes, err));
+    if (valid < text_bytes)
+        return pl_error_set_at(err, PL_ERR_INVALID, valid,
+                               "tokenizer: text is not UTF-8 (at byte %zu of %zu)", valid,
+                               text_bytes);
+    return run(&c, 0, text_bytes, n_ids, err);
 }

@@ -78,6 +78,27 @@ static void check_decoded(const int32_t *ids, size_t n_ids, const char *want, si
     FUZZ_CHECK(n_streamed == n_want && memcmp(text, want, n_want) == 0);
 }
 
+/* Ranges hide added tokens and nothing else. */
+static void check_ranges(const char *text, size_t n, size_t begin, size_t end)
+{
+    const pl_text_range plain = {begin, end};
+    int32_t ids[MAX_REPAIRED], bos = pl_tokenizer_find(the.tokenizer, "<bos>", 5);
+    size_t n_ids, at = 0;
+    pl_error err;
+
+    FUZZ_CHECK(pl_tokenizer_encode_ranges(the.tokenizer, the.encoder, text, n, &plain, begin < end,
+                                          ids, MAX_REPAIRED, &n_ids, &err) == PL_OK);
+    check_decoded(ids, n_ids, text, n);
+    for (size_t i = 0; i < n_ids; i++) {
+        size_t n_bytes;
+
+        pl_tokenizer_token(the.tokenizer, ids[i], &n_bytes);
+        if (ids[i] >= bos)
+            FUZZ_CHECK(begin == end || at + n_bytes <= begin || at >= end);
+        at += n_bytes;
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int32_t ids[MAX_REPAIRED], want[MAX_REPAIRED];
@@ -101,5 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     n_ids = encode(text, size, PL_ENCODE_ADDED_TOKENS, ids, MAX_REPAIRED);
     check_decoded(ids, n_ids, repaired, n);
     FUZZ_CHECK(encode(text, size, PL_ENCODE_ADDED_TOKENS, NULL, 0) == n_ids);
+    for (size_t begin = 0; begin < n; begin += 7)
+        check_ranges(repaired, n, begin, begin + (n - begin) / 3);
     return 0;
 }

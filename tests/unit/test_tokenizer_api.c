@@ -82,6 +82,62 @@ static void kinds_of_added_tokens_have_an_order(void **state)
     json_decref(root);
 }
 
+static void plain_ranges(void **state)
+{
+    static const char text[] = "<user><bos>a<user>xb<think>";
+    const pl_text_range inside[] = {{6, 12}, {18, 19}}, all[] = {{0, 27}},
+                        cut[] = {{7, 8}, {26, 27}};
+    static const int32_t want_inside[] = {USER, '<',  'b', 'o', 's',  '>',
+                                          'a',  USER, 'x', 'b', THINK};
+    static const int32_t want_cut[] = {USER, '<', 'b', 'o', 's', '>', 'a', USER_X,
+                                       'b',  '<', 't', 'h', 'i', 'n', 'k', '>'};
+    int32_t ids[64], plain[64];
+    size_t n, n_plain;
+    pl_error err;
+
+    check_ok(pl_tokenizer_encode_ranges(t, encoder, text, 27, inside, 2, ids, 64, &n, &err), &err);
+    assert_int_equal(n, sizeof want_inside / sizeof want_inside[0]);
+    assert_memory_equal(ids, want_inside, sizeof want_inside);
+    check_ok(pl_tokenizer_encode_ranges(t, encoder, text, 27, cut, 2, ids, 64, &n, &err), &err);
+    assert_int_equal(n, sizeof want_cut / sizeof want_cut[0]);
+    assert_memory_equal(ids, want_cut, sizeof want_cut);
+    check_ok(pl_tokenizer_encode_ranges(t, encoder, text, 27, all, 1, ids, 64, &n, &err), &err);
+    check_ok(pl_tokenizer_encode(t, encoder, text, 27, PL_ENCODE_PLAIN, plain, 64, &n_plain, &err),
+             &err);
+    assert_int_equal(n, n_plain);
+    assert_memory_equal(ids, plain, n * sizeof ids[0]);
+    check_ok(pl_tokenizer_encode_ranges(t, encoder, text, 27, NULL, 0, ids, 64, &n, &err), &err);
+    assert_int_equal(n, 6);
+}
+
+/* Ranges hide added tokens and nothing else: words go across their ends. */
+static void plain_ranges_do_not_cut_words(void **state)
+{
+    const pl_text_range middle[] = {{1, 2}};
+    int32_t ids[8];
+    size_t n;
+    pl_error err;
+
+    check_ok(pl_tokenizer_encode_ranges(t, encoder, "abc", 3, middle, 1, ids, 8, &n, &err), &err);
+    assert_int_equal(n, 1);
+    assert_int_equal(ids[0], 257);
+}
+
+static void bad_plain_ranges(void **state)
+{
+    static const pl_text_range bad[][2] = {
+        {{0, 0}, {1, 2}}, {{0, 2}, {1, 3}}, {{2, 3}, {0, 1}}, {{0, 1}, {1, 5}}, {{2, 1}, {3, 4}}};
+    size_t n;
+    pl_error err;
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        check_error(pl_tokenizer_encode_ranges(t, encoder, "abcd", 4, bad[i], 2, NULL, 0, &n, &err),
+                    PL_ERR_INVALID, &err, "plain range", NULL);
+    check_error(pl_tokenizer_encode_ranges(t, encoder, "ab\xFF", 3, NULL, 0, NULL, 0, &n, &err),
+                PL_ERR_INVALID, &err, "not UTF-8 (at byte 2 of 3)", NULL);
+    assert_int_equal(err.pos, 2);
+}
+
 static void counting_and_short_buffers(void **state)
 {
     static const char text[] = "abc abx<bos>\xFF";
@@ -238,6 +294,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(added_tokens),
         cmocka_unit_test(kinds_of_added_tokens_have_an_order),
+        cmocka_unit_test(plain_ranges),
+        cmocka_unit_test(plain_ranges_do_not_cut_words),
+        cmocka_unit_test(bad_plain_ranges),
         cmocka_unit_test(counting_and_short_buffers),
         cmocka_unit_test(stream_waits_for_room),
         cmocka_unit_test(ids_outside_the_vocabulary),
