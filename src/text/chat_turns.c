@@ -79,6 +79,17 @@ static pl_status add_request_extras(const pl_json_value *document, pl_chat_turns
     return PL_OK;
 }
 
+/* Messages before the first that is none: reading stops there, so no more can become turns, and a list of
+ * something else costs no memory for them. */
+static size_t count_messages(const pl_json_value *messages)
+{
+    size_t n = 0;
+
+    for (const pl_json_value *m = messages->first; m && m->kind == PL_JSON_OBJECT; m = m->next)
+        n++;
+    return n;
+}
+
 pl_status pl__chat_turns_read(pl_json_pool *pool, const pl_json_value *document, pl_chat_turns *out,
                               pl_error *err)
 {
@@ -94,7 +105,7 @@ pl_status pl__chat_turns_read(pl_json_pool *pool, const pl_json_value *document,
             messages && messages->kind == PL_JSON_ARRAY ? "an empty list"
                                                         : pl_json_value_words(messages, words));
     out->n = 0;
-    out->turns = pl_json_pool_take(pool, messages->n + 1, sizeof *out->turns);
+    out->turns = pl_json_pool_take(pool, count_messages(messages) + 1, sizeof *out->turns);
     if (!out->turns)
         return pl_error_set(err, PL_ERR_NOMEM, "messages: out of memory");
     for (const pl_json_value *m = messages->first; m; m = m->next, i++) {

@@ -5,6 +5,7 @@
 
 #include "plimsoll/chat.h"
 #include "support/check.h"
+#include "text/chat_turns.h"
 
 /* ---- errors ---- */
 
@@ -249,6 +250,29 @@ static void test_nul(void **state)
     pl_prompt_destroy(p);
 }
 
+/* The promise of pl_chat_encode, at most 64 bytes per byte, where the list is long and holds no message: turns
+ * are larger than the values that claim to become some. */
+static void test_memory_is_bounded(void **state)
+{
+    enum { N = 1 << 19 };
+    char *json = malloc(2 * N + 2);
+    pl_json_pool pool = {0};
+    const pl_json_value *document;
+    pl_chat_turns turns;
+    pl_error err = {0};
+
+    (void)state;
+    for (size_t i = 0; i < N; i++)
+        memcpy(json + 2 * i, i ? ",0" : "[0", 2);
+    json[2 * N] = ']';
+    check_ok(pl_json_value_parse(&pool, "t", json, 2 * N + 1, &document, &err), &err);
+    assert_int_equal(pl__chat_turns_read(&pool, document, &turns, &err), PL_ERR_INVALID);
+    if (pool.bytes > 64 * (size_t)(2 * N))
+        fail_msg("%zu bytes for %d bytes of text", pool.bytes, 2 * N);
+    pl_json_pool_fini(&pool);
+    free(json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +281,7 @@ int main(void)
         cmocka_unit_test(test_markup_is_tokens),
         cmocka_unit_test(test_trust),
         cmocka_unit_test(test_nul),
+        cmocka_unit_test(test_memory_is_bounded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
