@@ -21,7 +21,7 @@ static double score(const pl_op_env *env, const pl_index_topk_args *a, int64_t t
         double w = pl__f64_act(env, ((const double *)a->w)[t * a->n_heads + h] * factor);
         double dot = pl__f64_acc(env, pl__f64_dot(q, key, PL_INDEX_DIM));
 
-        dot = dot > 0 ? dot : 0;
+        dot = 0 > dot ? 0 : dot; /* a NaN passes */
         if (bf16)
             sum += pl__f64_act(env, pl__f64_act(env, dot) * w);
         else

@@ -1,28 +1,14 @@
 /* Level f64: router, gated unit, sum of the experts (specification section 5). */
 #include "ops/f64/f64.h"
 
-/* The top_k largest of rank[n], best first, ties to the lower id. */
-static void choose(const double *rank, int32_t n, int32_t top_k, int32_t *ids)
-{
-    for (int32_t j = 0; j < top_k; j++) {
-        int32_t best = -1;
-
-        for (int32_t e = 0; e < n; e++) {
-            bool taken = false;
-            for (int32_t i = 0; i < j; i++)
-                taken |= ids[i] == e;
-            if (!taken && (best < 0 || rank[e] > rank[best]))
-                best = e;
-        }
-        ids[j] = best;
-    }
-}
+#include "ops/topk.h"
 
 void pl__f64_route(const pl_op_env *env, const pl_route_args *a, int64_t begin, int64_t end)
 {
     for (int64_t t = begin; t < end; t++) {
-        double *score = (double *)a->score + t * a->n_experts, *rank = env->scratch;
+        double *score = (double *)a->score + t * a->n_experts;
         int32_t *ids = a->ids + t * a->top_k;
+        pl_topk best = {env->scratch, ids, 0, a->top_k};
 
         for (int32_t e = 0; e < a->n_experts; e++)
             score[e] = pl__f64_acc(env, pl_sqrt_f64(pl_softplus_f64(score[e])));
@@ -33,8 +19,8 @@ void pl__f64_route(const pl_op_env *env, const pl_route_args *a, int64_t begin, 
             continue;
         }
         for (int32_t e = 0; e < a->n_experts; e++)
-            rank[e] = pl__f64_acc(env, score[e] + pl__f64_weight(&a->bias, e));
-        choose(rank, a->n_experts, a->top_k, ids);
+            pl_topk_push(&best, pl__f64_acc(env, score[e] + pl__f64_weight(&a->bias, e)), e);
+        pl_topk_sort_by_score(&best);
     }
 }
 
