@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 #undef pl_error_set /* macros where the analyser looks, see the header */
 #undef pl_error_set_at
 
@@ -36,14 +38,6 @@ const char *pl_status_text(pl_status status)
     return "unknown status";
 }
 
-/* Control bytes are replaced; bytes above 0x7F stay, so that UTF-8 names remain readable. */
-static void make_printable(char *s)
-{
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7F)
-            *s = '?';
-}
-
 static void mark_cut(char *msg, int wanted)
 {
     if (wanted >= PL_ERROR_MSG_BYTES)
@@ -55,7 +49,7 @@ static void fill(pl_error *err, pl_status status, uint64_t pos, const char *form
     err->status = status;
     err->pos = pos;
     mark_cut(err->msg, vsnprintf(err->msg, sizeof err->msg, format, args));
-    make_printable(err->msg);
+    pl_utf8_make_printable(err->msg);
 }
 
 pl_status pl_error_set(pl_error *err, pl_status status, const char *format, ...)
@@ -92,5 +86,5 @@ void pl_error_prefix(pl_error *err, const char *format, ...)
     va_end(args);
     memcpy(rest, err->msg, sizeof rest);
     mark_cut(err->msg, snprintf(err->msg, sizeof err->msg, "%s: %s", where, rest));
-    make_printable(err->msg);
+    pl_utf8_make_printable(err->msg);
 }

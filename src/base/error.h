@@ -8,8 +8,8 @@
  *
  *     return pl_error_set(err, PL_ERR_CORRUPT, "%s: header is cut off (got %zu bytes, want %zu)", ...);
  *
- * The text has the form "WHERE: WHAT (got X, want Y)". Bytes that do not print (names from hostile
- * files) become '?', so that the result is always one line. `pos` becomes 0. */
+ * The text has the form "WHERE: WHAT (got X, want Y)". What does not print (names from hostile
+ * files, half a character at a cut) becomes '?', so that the result is always one line of UTF-8. `pos` becomes 0. */
 pl_status pl_error_set(pl_error *err, pl_status status, const char *format, ...) PL_PRINTF(3, 4);
 
 /* The same, with the byte position at which a parser stopped. */

@@ -7,6 +7,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "base/utf8.h"
+
 static _Atomic int max_level = PL_LOG_WARN;
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
 static pl_log_sink *sink_fn; /* under sink_lock; NULL = standard error */
@@ -42,9 +44,7 @@ void pl_log(pl_log_level level, const char *event, const char *format, ...)
         vsnprintf(line + n, sizeof line - n, format, args);
         va_end(args);
     }
-    for (char *s = line; *s; s++)
-        if ((unsigned char)*s < 0x20)
-            *s = '?';
+    pl_utf8_make_printable(line);
     pthread_mutex_lock(&sink_lock);
     if (sink_fn)
         sink_fn(sink_user, level, line);

@@ -1,6 +1,7 @@
 /* `plimsoll inspect` for people. */
 #include <inttypes.h>
 
+#include "base/utf8.h"
 #include "cli/inspect_report.h"
 
 static void print_bytes(FILE *to, uint64_t bytes)
@@ -115,17 +116,21 @@ static void print_tensor_list(FILE *to, const pl_checkpoint *c)
     fprintf(to, "\n");
     for (int64_t i = 0; i < pl_checkpoint_n_tensors(c); i++) {
         pl_checkpoint_tensor t = pl_checkpoint_tensor_at(c, i);
-        fprintf(to, "%s %s [", t.name, pl_dtype_name(t.dtype));
+        pl_utf8_print(to, t.name);
+        fprintf(to, " %s [", pl_dtype_name(t.dtype));
         for (int32_t d = 0; d < t.rank; d++)
             fprintf(to, "%s%" PRId64, d ? ", " : "", t.shape[d]);
-        fprintf(to, "] %" PRIu64 " %s %s\n", t.bytes, pl_checkpoint_shard_name(c, t.shard),
-                pl_inspect_role_name(t.role));
+        fprintf(to, "] %" PRIu64 " ", t.bytes);
+        pl_utf8_print(to, pl_checkpoint_shard_name(c, t.shard));
+        fprintf(to, " %s\n", pl_inspect_role_name(t.role));
     }
 }
 
 void pl_inspect_report_print(const pl_inspect_report *r, FILE *to)
 {
-    fprintf(to, "checkpoint     %s\n", pl_checkpoint_path(r->checkpoint));
+    fprintf(to, "checkpoint     ");
+    pl_utf8_print(to, pl_checkpoint_path(r->checkpoint));
+    fprintf(to, "\n");
     print_architecture(to, r);
     print_tensors(to, r);
     print_drafter(to, r);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "model/checkpoint_impl.h"
 
 /* One read; larger ones gain nothing and would make progress reports rare. */
@@ -28,8 +29,9 @@ void pl__checkpoint_note(pl_checkpoint *c, const char *format, ...)
     if (c->n_notes == PL_MAX_NOTES)
         return;
     va_start(args, format);
-    vsnprintf(c->notes[c->n_notes++], PL_NOTE_BYTES, format, args);
+    vsnprintf(c->notes[c->n_notes], PL_NOTE_BYTES, format, args);
     va_end(args);
+    pl_utf8_make_printable(c->notes[c->n_notes++]);
 }
 
 pl_status pl__checkpoint_file(const pl_checkpoint *c, const char *file, char *out, size_t capacity,

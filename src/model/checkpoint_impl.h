@@ -9,7 +9,7 @@
 enum {
     PL_MAX_SHARDS = 4096,
     PL_MAX_NOTES = 8,
-    PL_NOTE_BYTES = 256,
+    PL_NOTE_BYTES = PL_ERROR_MSG_BYTES + 128, /* a note may quote an error */
     PL_MAX_INDEX_BYTES = 128 << 20,
     PL_FILE_NAME_BYTES = 256,
 };

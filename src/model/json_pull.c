@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 pl_status pl__json_fail(const pl_json *j, pl_status status, size_t at, const char *format, ...)
 {
@@ -79,30 +80,6 @@ pl_status pl__json_next(pl_json *j, char close, uint64_t *n, bool *more)
 }
 
 /* ---- strings */
-
-/* Bytes of the UTF-8 sequence at `s`, 0 where it is not a valid one: overlong forms, surrogates and
- * code points above 0x10FFFF are not. */
-static size_t utf8_length(const unsigned char *s, size_t left)
-{
-    uint32_t code;
-    size_t n;
-
-    if (s[0] < 0x80)
-        return 1;
-    n = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
-    if (s[0] < 0xC2 || s[0] > 0xF4 || n > left)
-        return 0;
-    code = s[0] & (0x7Fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-        code = code << 6 | (s[i] & 0x3Fu);
-    }
-    if ((n == 3 && code < 0x800) || (n == 4 && (code < 0x10000 || code > 0x10FFFF)) ||
-        (code >= 0xD800 && code <= 0xDFFF))
-        return 0;
-    return n;
-}
 
 static size_t put_utf8(char *out, uint32_t code)
 {
@@ -208,7 +185,7 @@ static pl_status take_piece(pl_json *j, char *buffer, const char **piece, size_t
     *piece = j->text + j->at;
     *n = plain_run(j, j->at);
     if (*n == 0)
-        *n = utf8_length(s, j->length - j->at);
+        *n = pl_utf8_length(*piece, j->length - j->at);
     if (*n == 0)
         return pl__json_fail(j, PL_ERR_CORRUPT, j->at, "string is not UTF-8 (got byte 0x%02x)", *s);
     j->at += *n;

@@ -239,6 +239,41 @@ static void text_is_for_people(void **state)
     assert_non_null(strstr(r.out, "problems       none\n"));
 }
 
+/* A drafter's tensors may have any name; one that forges rows or drives a terminal stays a name. */
+static void names_from_files_stay_on_their_line(void **state)
+{
+    static struct result r;
+    fake_checkpoint *f = fake_create("pico-0731", false);
+
+    fake_repeat(f, "mtp.0.main_norm.weight", "mtp.0.\\u001b[2J\\nx\\u009b1m\\u00e9");
+    inspect(&r, f, "--tensors");
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out, "\nmtp.0.?[2J?x??1m\u00e9 BF16 [128] 256 "));
+    assert_null(strchr(r.out, '\x1b'));
+}
+
+/* However long the file's name is: JSON and text carry the same. */
+static void problems_are_whole(void **state)
+{
+    fake_checkpoint *f = fake_create("pico-0731", false);
+    fake_tensor *t = fake_find(f, "mtp.2.markov_head.markov_w1.weight");
+    const char *note;
+    json_t *j;
+
+    memset(t->file, 'f', sizeof t->file - 1);
+    fake_retype(t, "BF16", 1234567, 1);
+    t->rank = 8;
+    for (int i = 2; i < 8; i++)
+        t->shape[i] = 1;
+    j = inspect_json(f);
+    assert_int_equal(json_array_size(at(j, NULL, "problems")), 1);
+    note = json_string_value(json_array_get(at(j, NULL, "problems"), 0));
+    assert_non_null(strstr(note, ": mtp.2.markov_head.markov_w1.weight: shape: differs from the "
+                                 "configuration (got [1234567, 1, 1, 1, 1, 1, 1, 1], want ["));
+    assert_string_equal(note + strlen(note) - 2, "])");
+    json_decref(j);
+}
+
 /* Above 1 GiB the data is read only when asked for. The embedding here is a hole of 2 GiB. */
 static void much_data_is_not_read_unasked(void **state)
 {
@@ -291,6 +326,8 @@ int main(void)
         cmocka_unit_test(json_tells_everything),
         cmocka_unit_test(variants_are_told_apart),
         cmocka_unit_test(text_is_for_people),
+        cmocka_unit_test(names_from_files_stay_on_their_line),
+        cmocka_unit_test(problems_are_whole),
         cmocka_unit_test(much_data_is_not_read_unasked),
         cmocka_unit_test(refusal_is_one_line_and_status_2),
     };
