@@ -224,6 +224,7 @@ struct real {
     size_t offset;
     bool is_double;
     double min, max;
+    bool is_whole;
 };
 
 static const struct real real_values[] = {
@@ -235,7 +236,7 @@ static const struct real real_values[] = {
     {"compress_rope_theta", offsetof(pl_config, compress_rope_theta), true, 1.5, 1e12},
     {"rope_scaling.factor", offsetof(pl_config, yarn_factor), true, 1, 1e6},
     {"rope_scaling.original_max_position_embeddings",
-     offsetof(pl_config, yarn_original_max_position), true, 1, 1 << 24},
+     offsetof(pl_config, yarn_original_max_position), true, 1, 1 << 24, true},
     {"rope_scaling.beta_fast", offsetof(pl_config, yarn_beta_fast), true, 1e-3, 1e6},
     {"rope_scaling.beta_slow", offsetof(pl_config, yarn_beta_slow), true, 1e-3, 1e6},
 };
@@ -250,10 +251,11 @@ static pl_status read_reals(const struct reader *r)
 
         PL_TRY(need(r, f->path, &value));
         v = json_number_value(value);
-        if (!json_is_number(value) || !isfinite(v) || v < f->min || v > f->max)
-            return pl_error_set(r->err, PL_ERR_INVALID,
-                                "%s: %s: not a number in range (got %s, want %g..%g)", r->name,
-                                f->path, show(value).text, f->min, f->max);
+        if (!json_is_number(value) || !isfinite(v) || v < f->min || v > f->max ||
+            (f->is_whole && floor(v) != v))
+            return pl_error_set(
+                r->err, PL_ERR_INVALID, "%s: %s: not a %snumber in range (got %s, want %g..%g)",
+                r->name, f->path, f->is_whole ? "whole " : "", show(value).text, f->min, f->max);
         if (f->is_double)
             *(double *)out = v;
         else
@@ -506,11 +508,16 @@ pl_status pl_config_read(const char *path, pl_config *config, pl_error *err)
                  stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? "/config.json" : "");
     if (n < 0 || (size_t)n >= sizeof file)
         return pl_error_set(err, PL_ERR_INVALID, "%s: path is too long", path);
-    fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hang */
     if (fd < 0)
         return pl_error_set(err, errno == ENOENT || errno == ENOTDIR ? PL_ERR_NOT_FOUND : PL_ERR_IO,
                             "%s: cannot open (got %s)", file, strerror(errno));
-    s = read_text(file, fd, &text, &length, err);
+    if (fstat(fd, &st) != 0)
+        s = pl_error_set(err, PL_ERR_IO, "%s: cannot read (got %s)", file, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        s = pl_error_set(err, PL_ERR_INVALID, "%s: not a regular file", file);
+    else
+        s = read_text(file, fd, &text, &length, err);
     close(fd);
     if (s == PL_OK)
         s = pl_config_parse(file, text, length, config, err);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "model/config.h"
@@ -181,6 +182,8 @@ static void impossible_numbers_are_refused(void **state)
         {"flash", "compress_rope_theta", "-1", PL_ERR_INVALID, "got -1"},
         {"flash", "rope_scaling.factor", "0.5", PL_ERR_INVALID, "got 0.5"},
         {"flash", "rope_scaling.factor", NULL, PL_ERR_INVALID, "key is missing"},
+        {"flash", "rope_scaling.original_max_position_embeddings", "65536.5", PL_ERR_INVALID,
+         "not a whole number in range (got 65536.5, want 1..1.67772e+07)"},
         {"flash", "rope_scaling.original_max_position_embeddings", "0", PL_ERR_INVALID, "got 0"},
         {"flash", "rope_scaling.beta_fast", "1", PL_ERR_INVALID, "not above beta_slow"},
         {"flash", "rope_scaling.beta_slow", "0", PL_ERR_INVALID, "got 0"},
@@ -354,6 +357,12 @@ static void files_and_folders(void **state)
     check_ok(pl_config_read(dir, &c, &err), &err);
     write_file(path, big, (1 << 20) + 1);
     check_error(pl_config_read(dir, &c, &err), PL_ERR_CORRUPT, &err, path, "too large", NULL);
+    unlink(path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    check_error(pl_config_read(dir, &c, &err), PL_ERR_INVALID, &err, path, "not a regular", NULL);
+    rmdir(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    check_error(pl_config_read(dir, &c, &err), PL_ERR_INVALID, &err, path, "not a regular", NULL);
     unlink(path);
     rmdir(dir);
     free(big);
