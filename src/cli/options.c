@@ -72,6 +72,12 @@ pl_status pl_parse_bytes(const char *text, uint64_t *bytes, pl_error *err)
                         text);
 }
 
+/* strtoll and strtod would skip white space; strtod also knows hexadecimal, "inf" and "nan". */
+static bool looks_decimal(const char *text)
+{
+    return *text && text[strspn(text, "0123456789+-.eE")] == 0 && *text != '+';
+}
+
 static pl_status set_int(const pl_option *o, const char *value, void *field, pl_error *err)
 {
     char *end;
@@ -79,7 +85,8 @@ static pl_status set_int(const pl_option *o, const char *value, void *field, pl_
 
     errno = 0;
     v = strtoll(value, &end, 10);
-    if (end == value || *end || errno == ERANGE || v < o->min || v > o->max)
+    if (!looks_decimal(value) || end == value || *end || errno == ERANGE || v < o->min ||
+        v > o->max)
         return pl_error_set(err, PL_ERR_INVALID,
                             "%s: not a whole number in range (got '%s', want %" PRId64 "..%" PRId64
                             ")",
@@ -93,7 +100,8 @@ static pl_status set_float(const pl_option *o, const char *value, void *field, p
     char *end;
     double v = strtod(value, &end);
 
-    if (end == value || *end || !isfinite(v) || v < (double)o->min || v > (double)o->max)
+    if (!looks_decimal(value) || end == value || *end || !isfinite(v) || v < (double)o->min ||
+        v > (double)o->max)
         return pl_error_set(err, PL_ERR_INVALID,
                             "%s: not a number in range (got '%s', want %" PRId64 "..%" PRId64 ")",
                             o->name, value, o->min, o->max);
