@@ -29,6 +29,8 @@ static pl_status read_all(FILE *f, const char *name, size_t max_bytes, char **te
             capacity = more;
         }
         n += fread(*text + n, 1, capacity - 1 - n, f);
+        if (ferror(f) && errno == EISDIR)
+            return pl_error_set(err, PL_ERR_INVALID, "%s: is a folder (want a file)", name);
         if (ferror(f))
             return pl_error_set(err, PL_ERR_IO, "%s: cannot read (%s)", name, strerror(errno));
         if (n > max_bytes)

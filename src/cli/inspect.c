@@ -49,6 +49,8 @@ static pl_status inspect(const char *path, const struct options *o, pl_error *er
     if (isatty(STDERR_FILENO))
         pl_checkpoint_on_progress(c, show_progress, &shown);
     s = pl_inspect_report_init(&report, c, o->digest, err);
+    if (s != PL_OK && shown >= 0)
+        fputs("\r\033[K", stderr); /* the error gets a line of its own */
     report.list_tensors = o->tensors;
     if (s == PL_OK && o->json)
         s = pl_inspect_report_write_json(&report, stdout, err);

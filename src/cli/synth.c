@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/input.h"
 #include "model/synth.h"
 
 enum { MAX_OVERRIDES_BYTES = 1 << 20 };
@@ -107,34 +108,6 @@ static void end_progress(const struct progress *p)
 
 /* ---- the command */
 
-/* The whole file; the caller frees *text. */
-static pl_status read_overrides(const char *path, char **text, size_t *n, pl_error *err)
-{
-    FILE *f = fopen(path, "rb");
-    int failed;
-
-    *text = NULL;
-    if (!f)
-        return pl_error_set(err, errno == ENOENT ? PL_ERR_NOT_FOUND : PL_ERR_IO,
-                            "--config: cannot open '%s' (got %s)", path, strerror(errno));
-    *text = malloc(MAX_OVERRIDES_BYTES + 1);
-    if (!*text) {
-        fclose(f);
-        return pl_error_set(err, PL_ERR_NOMEM, "--config: out of memory");
-    }
-    *n = fread(*text, 1, MAX_OVERRIDES_BYTES + 1, f);
-    failed = ferror(f);
-    fclose(f);
-    if (failed)
-        return pl_error_set(err, PL_ERR_IO, "--config: cannot read '%s'", path);
-    if (*n > MAX_OVERRIDES_BYTES)
-        return pl_error_set(err, PL_ERR_INVALID,
-                            "--config: '%s' is too large (want at most %d "
-                            "bytes)",
-                            path, MAX_OVERRIDES_BYTES);
-    return PL_OK;
-}
-
 static pl_status create_synth(const struct synth_options *o, pl_synth **synth, pl_error *err)
 {
     pl_synth_config_options config = {
@@ -153,7 +126,10 @@ static pl_status create_synth(const struct synth_options *o, pl_synth **synth, p
 
     *synth = NULL;
     if (o->overrides)
-        status = read_overrides(o->overrides, &text, &config.overrides_bytes, err);
+        status =
+            pl_input_read(o->overrides, MAX_OVERRIDES_BYTES, &text, &config.overrides_bytes, err);
+    if (status != PL_OK)
+        pl_error_prefix(err, "--config");
     config.overrides = text;
     if (status == PL_OK)
         status = pl_synth_create(&config, (uint64_t)o->seed, synth, err);
@@ -207,9 +183,11 @@ const pl_command pl_command_synth = {
         "MB); flash and pro have the released sizes (160 and 865 GB), which --layers, --ratios,\n"
         "--experts and --vocab cut to something a test can hold.\n"
         "\n"
-        "A folder that is not empty is refused unless it holds an earlier result of the same\n"
-        "options; --force replaces any checkpoint in it. Other files there are left alone. The\n"
-        "index is written last: without it the folder is not complete.\n"
+        "A folder that is not empty is refused unless its config.json is byte for byte the new\n"
+        "one, as after an earlier run: that checkpoint is replaced, also where its seed was "
+        "another.\n"
+        "--force replaces any checkpoint. Other files there are left alone. The index is written\n"
+        "last: without it the folder is not complete.\n"
         "\n"
         "examples:\n"
         "  plimsoll synth /tmp/nano\n"

@@ -119,7 +119,7 @@ static pl_status check_contents(int folder, const char *path, const char *config
         return PL_OK;
     return pl_error_set(err, PL_ERR_INVALID,
                         "%s: folder is not empty (got %d entries such as '%s', want a new or empty "
-                        "folder, an earlier result of the same options, or --force)",
+                        "folder, one with the same config.json, or --force)",
                         path, s.n_entries, s.example);
 }
 

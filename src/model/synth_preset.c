@@ -181,7 +181,9 @@ static pl_status fit_dspark_keys(const struct preset *preset, json_t *root, pl_e
         const bool fixed = preset->noise_token >= 0 && preset->noise_token < vocab;
 
         failed |= json_object_set_new(root, "dspark_noise_token_id",
-                                      json_integer(fixed ? preset->noise_token : vocab - 3));
+                                      json_integer(fixed        ? preset->noise_token
+                                                   : vocab >= 3 ? vocab - 3
+                                                                : -1));
     }
     if (json_is_null(json_object_get(root, "dspark_target_layer_ids"))) {
         targets = json_array();

@@ -91,7 +91,10 @@ static void wrong_use_is_status_2(void **state)
     check_failure(RUN("x", "--seed", "-1"), 2, "--seed: not a whole number in range");
     check_failure(RUN("x", "--ratios", "3"), 2, "--ratios: not a list");
     check_failure(RUN("x", "--layers", "6"), 2, "--layers: more than nano has");
-    check_failure(RUN("x", "--config", "/nonexistent/o"), 2, "--config: cannot open");
+    check_failure(RUN("x", "--config", "/nonexistent/o"), 2,
+                  "--config: /nonexistent/o: cannot open");
+    check_failure(RUN("x", "--config", "/"), 2, "--config: /: is a folder");
+    check_failure(RUN("x", "--config", "/dev/zero"), 2, "--config: /dev/zero: too long");
     check_failure(RUN("x", "--config", file), 2, "vocab_size");
     check_failure(RUN(folder), 2, "folder is not empty");
     assert_int_equal(access("x", F_OK), -1);
