@@ -1,14 +1,11 @@
 /* CPUID and XGETBV, read into a set of features, and the ladder of levels built on it. */
 #include "base/cpu.h"
 
+#include <cpuid.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 enum { STATE_NONE, STATE_YMM, STATE_ZMM, STATE_TILE };
 
@@ -49,21 +46,17 @@ static const struct {
 static pl_cpuid_words this_cpuid(void *user, uint32_t leaf, uint32_t subleaf)
 {
     pl_cpuid_words w = {{0, 0, 0, 0}};
-#if defined(__x86_64__)
+
     __cpuid_count(leaf, subleaf, w.r[0], w.r[1], w.r[2], w.r[3]);
-#endif
     return w;
 }
 
 static uint64_t this_xcr0(void *user)
 {
-#if defined(__x86_64__)
     uint32_t low, high;
+
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (uint64_t)high << 32 | low;
-#else
-    return 0;
-#endif
 }
 
 static const pl_cpu_source this_cpu = {this_cpuid, this_xcr0, NULL};
