@@ -102,7 +102,7 @@ case_encode_bad_input()
     run encode-chat --encoding 0813
     expect_status 2
     run encode-chat .
-    expect_status 3
+    expect_status 2
     expect_err '^plimsoll: \.: cannot read'
 }
 
