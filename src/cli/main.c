@@ -9,7 +9,8 @@
 #include "plimsoll/version.h"
 
 static const pl_command *const commands[] = {
-    /* clang-format off: one a line, in the order of --help */
+    /* One a line, in the order of --help. */
+    /* clang-format off */
     &pl_command_inspect,
     &pl_command_synth,
     &pl_command_plan,

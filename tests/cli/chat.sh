@@ -103,7 +103,7 @@ case_encode_bad_input()
     expect_status 2
     run encode-chat .
     expect_status 2
-    expect_err '^plimsoll: \.: cannot read'
+    expect_err '^plimsoll: \.: is a folder'
 }
 
 case_encode_to_a_full_disk()
