@@ -5,6 +5,70 @@
  * tokens find their caches, jobs their weights and pairs their experts is in deepseek_v4_*.c. */
 #include "model/deepseek_v4.h"
 
+/* ------------------------------------------------------------ streams, sections 2.1 to 2.3 ---- */
+
+/* Rows of the embedding: four equal streams, or one vector for mtp. */
+static void embed(pl_forward *f, int32_t n_copies, void *x)
+{
+    pl_run_embed(&f->exec,
+                 &(pl_embed_args){
+                     .embed = pl__view(f, f->slots->embed),
+                     .tokens = f->step->tokens,
+                     .n_copies = n_copies,
+                     .x = x,
+                 },
+                 f->step->n_tokens);
+}
+
+/* The parameters of one hyper-connection site. */
+typedef struct site {
+    pl_slot fn, base, scale, norm;
+} site;
+
+/* x = norm(hc_pre(X)); post and C wait for hc_post. */
+static void read_streams(pl_forward *f, const void *X, site s)
+{
+    const pl_config *c = f->config;
+    pl_workspace *ws = &f->ws;
+    int64_t n = f->step->n_tokens;
+
+    pl_run_hc_dots(&f->exec, &(pl_hc_dots_args){.fn = pl__view(f, s.fn), .x = X, .m = ws->m}, n);
+    pl_run_hc_pre(&f->exec,
+                  &(pl_hc_pre_args){
+                      .base = pl__view(f, s.base),
+                      .scale = pl__view(f, s.scale),
+                      .rms_eps = c->rms_norm_eps,
+                      .hc_eps = c->hc_eps,
+                      .sinkhorn_iters = c->hc_sinkhorn_iters,
+                      .dim = c->hidden_size,
+                      .m = ws->m,
+                      .x = X,
+                      .y = ws->x,
+                      .post = ws->post,
+                      .comb = ws->comb,
+                  },
+                  n);
+    pl__rms_norm(f, s.norm, n, ws->x, ws->x);
+}
+
+/* X = hc_post(out, X). */
+static void write_streams(pl_forward *f, const pl__block *b, pl_tap tap)
+{
+    const pl_config *c = f->config;
+    pl_workspace *ws = &f->ws;
+
+    pl_run_hc_post(&f->exec,
+                   &(pl_hc_post_args){
+                       .dim = c->hidden_size,
+                       .f = ws->out,
+                       .post = ws->post,
+                       .comb = ws->comb,
+                       .x = b->X,
+                   },
+                   f->step->n_tokens);
+    pl__tap(f, b, tap, PL_TAP_KIND_ACT, PL_HC_MULT * (int64_t)c->hidden_size, b->X);
+}
+
 /* ---------------------------------------------------------------- attention, section 3 ---- */
 
 /* Everything that is a projection of x: query, key, compressor rows, indexer weights. */
@@ -265,56 +329,7 @@ static void experts(pl_forward *f, const pl__block *b)
     pl__tap(f, b, PL_TAP_FFN_OUT, PL_TAP_KIND_ACT, c->hidden_size, ws->out);
 }
 
-/* ------------------------------------------------------- blocks and streams, section 2 ---- */
-
-/* The parameters of one hyper-connection site. */
-typedef struct site {
-    pl_slot fn, base, scale, norm;
-} site;
-
-/* x = norm(hc_pre(X)); post and C wait for hc_post. */
-static void read_streams(pl_forward *f, const void *X, site s)
-{
-    const pl_config *c = f->config;
-    pl_workspace *ws = &f->ws;
-    int64_t n = f->step->n_tokens;
-
-    pl_run_hc_dots(&f->exec, &(pl_hc_dots_args){.fn = pl__view(f, s.fn), .x = X, .m = ws->m}, n);
-    pl_run_hc_pre(&f->exec,
-                  &(pl_hc_pre_args){
-                      .base = pl__view(f, s.base),
-                      .scale = pl__view(f, s.scale),
-                      .rms_eps = c->rms_norm_eps,
-                      .hc_eps = c->hc_eps,
-                      .sinkhorn_iters = c->hc_sinkhorn_iters,
-                      .dim = c->hidden_size,
-                      .m = ws->m,
-                      .x = X,
-                      .y = ws->x,
-                      .post = ws->post,
-                      .comb = ws->comb,
-                  },
-                  n);
-    pl__rms_norm(f, s.norm, n, ws->x, ws->x);
-}
-
-/* X = hc_post(out, X). */
-static void write_streams(pl_forward *f, const pl__block *b, pl_tap tap)
-{
-    const pl_config *c = f->config;
-    pl_workspace *ws = &f->ws;
-
-    pl_run_hc_post(&f->exec,
-                   &(pl_hc_post_args){
-                       .dim = c->hidden_size,
-                       .f = ws->out,
-                       .post = ws->post,
-                       .comb = ws->comb,
-                       .x = b->X,
-                   },
-                   f->step->n_tokens);
-    pl__tap(f, b, tap, PL_TAP_KIND_ACT, PL_HC_MULT * (int64_t)c->hidden_size, b->X);
-}
+/* --------------------------------------------- blocks, head, the whole, sections 2.4, 2.5 ---- */
 
 static void block(pl_forward *f, const pl__block *b)
 {
@@ -365,18 +380,6 @@ static void head(pl_forward *f, const void *X, site s, int32_t layer)
     job->n = (int32_t)n;
     pl_run_linear(&f->exec, job, 1);
     pl__tap_logits(f, layer);
-}
-
-static void embed(pl_forward *f, int32_t n_copies, void *x)
-{
-    pl_run_embed(&f->exec,
-                 &(pl_embed_args){
-                     .embed = pl__view(f, f->slots->embed),
-                     .tokens = f->step->tokens,
-                     .n_copies = n_copies,
-                     .x = x,
-                 },
-                 f->step->n_tokens);
 }
 
 void pl__dsv4_run(pl_forward *f)

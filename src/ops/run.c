@@ -47,7 +47,7 @@ static void run_units(const pl_exec *x, pl_pool_fn *fn, const void *args, int64_
         pl_pool_run(x->pool, (units + r.grain - 1) / r.grain, fn, &r);
 }
 
-/* pl_run_NAME: `count` units of about `steps` each, expressions of a and n. */
+/* pl_run_NAME: `count` units of about `steps` each, expressions of a and n (which is not 0). */
 #define PL_DEFINE_RUN(op, count, steps)                                           \
     static void op##_tile(void *user, int64_t tile, int worker)                   \
     {                                                                             \
@@ -59,7 +59,8 @@ static void run_units(const pl_exec *x, pl_pool_fn *fn, const void *args, int64_
     }                                                                             \
     void pl_run_##op(const pl_exec *x, const pl_##op##_args *a, int64_t n)        \
     {                                                                             \
-        run_units(x, op##_tile, a, (count), (steps));                             \
+        if (n > 0)                                                                \
+            run_units(x, op##_tile, a, (count), (steps));                         \
     }
 
 PL_DEFINE_RUN(embed, n, a->n_copies * a->embed.cols)
@@ -75,10 +76,11 @@ PL_DEFINE_RUN(unrope, n * a->n_heads, PL_HEAD_DIM)
 PL_DEFINE_RUN(quantise, n, 4 * a->dim)
 PL_DEFINE_RUN(kv_store, n, 4 * PL_HEAD_DIM)
 PL_DEFINE_RUN(attention, n * a->n_heads, 2 * PL_WINDOW * PL_HEAD_DIM)
-PL_DEFINE_RUN(compress, n *(a->dim / PL_COMPRESS_TILE), TILE_STEPS)
+PL_DEFINE_RUN(compress, n *(a->dim / PL_COMPRESS_TILE), 64 * PL_COMPRESS_TILE * a->jobs[0].n)
 PL_DEFINE_RUN(key_store, n, 16 * PL_INDEX_DIM)
 PL_DEFINE_RUN(index_query, n * a->n_heads, 16 * PL_INDEX_DIM)
-PL_DEFINE_RUN(index_topk, n * a->n_parts, TILE_STEPS)
+PL_DEFINE_RUN(index_topk, n * a->n_parts,
+              (a->position[0] / 4 / a->n_parts + 1) * (int64_t)a->n_heads * PL_INDEX_DIM)
 PL_DEFINE_RUN(index_merge, n, 64 * a->n_parts * a->topk)
 PL_DEFINE_RUN(route, n, 64 * a->n_experts)
 PL_DEFINE_RUN(route_weights, n, 16 * a->top_k)
