@@ -363,19 +363,21 @@ static void threads_are_pinned_when_there_are_enough_processors(void **state)
     }
 }
 
-/* Sums so that the recursion is no tail call. */
-__attribute__((noinline)) static int recurse(int depth)
+/* Looks at the caller's frame, so that no compiler makes a loop of it. */
+__attribute__((noinline)) static int recurse(int depth, const volatile char *above)
 {
     volatile char frame[2048];
 
-    frame[0] = (char)depth;
-    return depth == 0 ? frame[0] : recurse(depth - 1) + frame[0];
+    frame[0] = (char)(depth + above[0]);
+    return depth == 0 ? frame[0] : recurse(depth - 1, frame) + frame[0];
 }
 
 static void overflow_stack(void *user, int64_t tile, int worker)
 {
+    const volatile char top = 0;
+
     if (worker > 0)
-        recurse(10000);
+        recurse(10000, &top);
     usleep(1000);
 }
 
