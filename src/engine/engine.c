@@ -2,6 +2,7 @@
  *
  * Three mappings hold everything that is exact: weights, caches, work. They are carved by the function that planned
  * them, and the two tables of regions are compared. */
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,14 @@ static pl_status read_digest(pl_engine *e, const pl_checkpoint *c, pl_error *err
     return PL_OK;
 }
 
+/* What parsing took is free again, but glibc keeps it; the weights then need the room. */
+static void give_heap_back(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+}
+
 static pl_status open_tokenizer(pl_engine *e, const char *path, pl_error *err)
 {
     char file[4096];
@@ -52,9 +61,10 @@ static pl_status open_tokenizer(pl_engine *e, const char *path, pl_error *err)
 
     PL_CHECK(n > 0 && (size_t)n < sizeof file, err, "model: path is too long (want less than %zu)",
              sizeof file);
-    if (access(file, F_OK) != 0)
-        return PL_OK;
-    return pl_tokenizer_open(file, &e->tokenizer, err);
+    if (access(file, F_OK) == 0)
+        PL_TRY(pl_tokenizer_open(file, &e->tokenizer, err));
+    give_heap_back();
+    return PL_OK;
 }
 
 /* ---- memory */

@@ -79,6 +79,21 @@ case_several_prompts()
     expect_out '^--- 1 ---$' '^--- 2 ---$' '^[0-9]+,[0-9]+$'
 }
 
+# The reference level narrows to fp32: other bits, and its own name in the report.
+case_level_f64()
+{
+    model
+    run run nano --tokens 4,5 --max-tokens 2 --json --level scalar
+    expect_status 0
+    expect_value numerics.level scalar
+    scalar=$(value results.0.digest)
+    run run nano --tokens 4,5 --max-tokens 2 --json --level f64
+    expect_status 0
+    expect_value numerics.level f64
+    [ "$(value results.0.digest)" != "$scalar" ] || fail 'both levels have the same bits'
+    expect_peak_at_plan
+}
+
 case_sampling()
 {
     model

@@ -5,6 +5,13 @@
 #include "plimsoll/engine.h"
 #include "support/check.h"
 
+/* Sanitizers keep what was freed and hold tables of their own: resident memory then says nothing of ours. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 /* Path of a checkpoint of the build: "nano", "micro". Static memory. */
 const char *checkpoint_path(const char *name);
 

@@ -448,6 +448,8 @@ static void test_opening_often_does_not_grow(void **state)
     pl_error err;
     result r;
 
+    if (SANITIZED)
+        skip();
     for (int i = 0; i < 12; i++) {
         pl_engine *e = open_engine("nano", &p);
         run_all(e, &q, 1, NULL, &r);
