@@ -16,10 +16,11 @@ unit       u a s  unit tests, optimised build
 model      u a s  the forward pass against stored golden files
 engine     u a s  requests over small models: bits, plan, memory, lives of requests
 cli        u a s  the program from outside
+kernels    u a s  every kernel this processor can run, bit for bit against level scalar
 fuzz       u a s  fuzz targets over their committed inputs
 werror     - a s  debug build with gcc, warnings are errors, assertions on; unit tests
 clang      - a s  the same with clang
-asan       - a s  address and undefined-behaviour sanitizers; unit, cli, fuzz, one forward pass
+asan       - a s  address and undefined-behaviour sanitizers; unit, cli, kernels, fuzz, one forward pass
 tsan       - a s  thread sanitizer; the tests that start threads, one forward pass
 golden     - a s  golden files that are not stored, recomputed and compared; what needs them
 oracle     - a s  the tests of the oracle itself
@@ -185,7 +186,7 @@ checked='--buildtype=debugoptimized -Dwerror=true -Dtests=true'
 run_suite()
 {
     case $1 in
-    style | header | symbols | unit | engine | cli | fuzz | tidy | oracle)
+    style | header | symbols | unit | engine | cli | kernels | fuzz | tidy | oracle)
         plain_build && run_tests build --suite "$1"
         ;;
     model)
@@ -199,11 +200,12 @@ run_suite()
         built build-werror gcc $checked -Dc_args=-Og && one 'no warnings' true && run_tests build-werror --suite unit
         ;;
     clang)
-        built build-clang clang-14 $checked && one 'no warnings' true && run_tests build-clang --suite unit
+        built build-clang clang-14 $checked && one 'no warnings' true &&
+            run_tests build-clang --suite unit --suite kernels
         ;;
     asan)
         built build-asan gcc $checked -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all &&
-            run_tests build-asan --suite unit --suite cli --suite fuzz --timeout-multiplier 15 &&
+            run_tests build-asan --suite unit --suite cli --suite kernels --suite fuzz --timeout-multiplier 15 &&
             run_tests build-asan --timeout-multiplier 15 f64-nano-exact
         ;;
     tsan)

@@ -4,17 +4,26 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/level.h"
 
-static const pl_selftest *const selftests[] = {pl_base_selftests, NULL};
+static const pl_selftest *const selftests[] = {pl_base_selftests, pl_ops_selftests, NULL};
 
-/* Levels that an operator has kernels of its own for. Each kernel file that is added puts its bit here. */
+/* Levels that an operator has kernels of its own for. Each kernel file that is added puts its bit here; tests
+ * compare with the operator tables. */
 enum { DEFINITION = 1u << PL_LEVEL_SCALAR | 1u << PL_LEVEL_F64 };
+#ifdef PL_HAVE_AVX2
+enum { LINEAR = DEFINITION | 1u << PL_LEVEL_AVX2 };
+#else
+enum { LINEAR = DEFINITION };
+#endif
 
 const pl_cpu_operators pl_cpu_operator_groups[] = {
-    {"linear_fp8", DEFINITION},        {"linear_fp8_a16", DEFINITION}, {"linear_fp4", DEFINITION},
-    {"linear_bf16", DEFINITION},       {"attention", DEFINITION},      {"indexer", DEFINITION},
-    {"compressor", DEFINITION},        {"quantise", DEFINITION},       {"norm_rope", DEFINITION},
-    {"hyper_connections", DEFINITION}, {"experts", DEFINITION},        {NULL, 0},
+    {"linear_fp8", LINEAR},     {"linear_fp8_a16", LINEAR},
+    {"linear_fp4", LINEAR},     {"linear_bf16", LINEAR},
+    {"attention", DEFINITION},  {"indexer", DEFINITION},
+    {"compressor", DEFINITION}, {"quantise", DEFINITION},
+    {"norm_rope", DEFINITION},  {"hyper_connections", DEFINITION},
+    {"experts", DEFINITION},    {NULL, 0},
 };
 
 pl_level pl_cpu_operators_level(const pl_cpu_operators *o, pl_level chosen)

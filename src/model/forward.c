@@ -95,6 +95,8 @@ pl_status pl_forward_init(void *memory, const pl_weights *weights, const pl_ops 
 
     *out = NULL;
     PL_TRY(pl_forward_check_limits(config, limits, err));
+    PL_CHECK(pl_weights_layout(weights) == PL_WEIGHT_ROWS || ops != pl_ops_f64(ops->mode), err,
+             "forward: level f64 reads weights in rows (got tiles, want rows)");
     pl_arena_init(&arena, memory, pl_forward_bytes(config, ops, slots->has_mtp, n_workers, limits));
     f = layout(NULL, &arena, config, ops, slots->has_mtp, n_workers, limits);
     PL_TRY(pl_arena_check(&arena, "forward", err));

@@ -44,8 +44,8 @@ typedef struct pl_model_slots {
 typedef struct pl_weights_plan {
     uint64_t tensor_bytes;  /* as in the files, without what is not loaded */
     uint64_t padding_bytes; /* each weight and each scale starts at a multiple of 64 */
-    uint64_t table_bytes;   /* slots and views, their padding included */
-    uint64_t bytes;         /* the sum */
+    uint64_t table_bytes; /* slots and views, room to re-tile 16 rows in; their padding included */
+    uint64_t bytes;       /* the sum */
     int32_t n_slots;
 } pl_weights_plan;
 
@@ -64,10 +64,18 @@ uint64_t pl_weights_bytes(const pl_checkpoint *checkpoint);
 pl_status pl_weights_load(const pl_checkpoint *checkpoint, void *memory, pl_weights **out,
                           pl_error *err) PL_MUST_CHECK;
 
+/* The same with the matrices of linear layers in `layout`. Tiles are made in place as each 16 rows have been
+ * read; a matrix that has no whole tiles, or a NaN among its FP8 codes, stays in rows, as its view says. So do
+ * the embedding, which is read by token, and all that is no linear layer. pl_weights_load loads rows. */
+pl_status pl_weights_load_as(const pl_checkpoint *checkpoint, void *memory, pl_weight_layout layout,
+                             pl_weights **out, pl_error *err) PL_MUST_CHECK;
+
 /* Ends the use of `memory`; NULL is fine. */
 void pl_weights_close(pl_weights *weights);
 
 const pl_config *pl_weights_config(const pl_weights *weights);
+/* The layout asked for; some matrices may be in rows all the same. */
+pl_weight_layout pl_weights_layout(const pl_weights *weights);
 const pl_model_slots *pl_weights_slots(const pl_weights *weights);
 
 /* Never fails for a slot other than PL_SLOT_NONE. The view is valid until close. */

@@ -1,14 +1,62 @@
-/* From a level's name to its table. */
-#include "ops/ops.h"
+/* Tables by level, and their self-tests by name. A level stands in both only where the build has its kernels. */
+#include "ops/level.h"
+
+#include "ops/simd/selftest.h"
 
 const pl_ops *pl_ops_at(pl_level level, pl_mode mode)
 {
     switch (level) {
-    case PL_LEVEL_F64:
-        return pl_ops_f64(mode);
     case PL_LEVEL_SCALAR:
         return pl_ops_scalar();
+    case PL_LEVEL_F64:
+        return pl_ops_f64(mode);
+#ifdef PL_HAVE_AVX2
+    case PL_LEVEL_AVX2:
+        return pl_ops_avx2();
+#endif
     default:
         return NULL;
     }
 }
+
+pl_weight_layout pl_ops_layout(pl_level level)
+{
+    return level == PL_LEVEL_SCALAR || level == PL_LEVEL_F64 ? PL_WEIGHT_ROWS : PL_WEIGHT_TILES;
+}
+
+#define LINEAR_TESTS(of)                                                               \
+    static pl_status of##_fp8(pl_error *err)                                           \
+    {                                                                                  \
+        return pl__simd_linear_selftest(pl_ops_##of(), PL_WEIGHT_FP8_F32, false, err); \
+    }                                                                                  \
+    static pl_status of##_fp8_a16(pl_error *err)                                       \
+    {                                                                                  \
+        return pl__simd_linear_selftest(pl_ops_##of(), PL_WEIGHT_FP8_E8M0, true, err); \
+    }                                                                                  \
+    static pl_status of##_fp4(pl_error *err)                                           \
+    {                                                                                  \
+        return pl__simd_linear_selftest(pl_ops_##of(), PL_WEIGHT_FP4, false, err);     \
+    }                                                                                  \
+    static pl_status of##_bf16(pl_error *err)                                          \
+    {                                                                                  \
+        return pl__simd_linear_selftest(pl_ops_##of(), PL_WEIGHT_BF16, false, err);    \
+    }
+
+#define LINEAR_ROWS(LEVEL, of)                                           \
+    {.level = LEVEL, .name = "linear_fp8", .run = of##_fp8},             \
+        {.level = LEVEL, .name = "linear_fp8_a16", .run = of##_fp8_a16}, \
+        {.level = LEVEL, .name = "linear_fp4", .run = of##_fp4},         \
+    {                                                                    \
+        .level = LEVEL, .name = "linear_bf16", .run = of##_bf16          \
+    }
+
+#ifdef PL_HAVE_AVX2
+LINEAR_TESTS(avx2)
+#endif
+
+const pl_selftest pl_ops_selftests[] = {
+#ifdef PL_HAVE_AVX2
+    LINEAR_ROWS(PL_LEVEL_AVX2, avx2),
+#endif
+    {0},
+};

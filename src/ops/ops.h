@@ -77,6 +77,7 @@ typedef struct pl_ops {
 
 const pl_ops *pl_ops_f64(pl_mode mode);
 const pl_ops *pl_ops_scalar(void);
+const pl_ops *pl_ops_avx2(void); /* only in builds with that level (pl_level_built) */
 
 /* The table of a level; `mode` matters to f64 alone. NULL where this build has none. */
 const pl_ops *pl_ops_at(pl_level level, pl_mode mode);

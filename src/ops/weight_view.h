@@ -14,12 +14,20 @@ typedef enum pl_weight_format {
                            scale: e8m0 [rows][cols/32] */
 } pl_weight_format;
 
-/* rows = outputs (1 for vectors), cols = inputs K. Row-major. */
+/* How the elements of `data` (and of FP4's `scale`) are ordered; both have the same bytes (ops/tile.h). */
+typedef enum pl_weight_layout {
+    PL_WEIGHT_ROWS,  /* as above, as in the files */
+    PL_WEIGHT_TILES, /* tiles of 16 rows; data 64-byte aligned; FP8 holds no NaN code */
+} pl_weight_layout;
+
+/* rows = outputs (1 for vectors), cols = inputs K. Only linear layers take tiles, and level f64 takes
+ * rows alone. */
 typedef struct pl_weight_view {
     pl_weight_format format;
     int64_t rows, cols;
     const void *data;
     const void *scale; /* NULL where the format has none */
+    pl_weight_layout layout;
 } pl_weight_view;
 
 #endif

@@ -15,15 +15,22 @@ static void *aligned(uint64_t bytes)
     return p;
 }
 
-static void load(test_model *m, const char *path)
+static void load(test_model *m, pl_weight_layout layout)
 {
     pl_checkpoint *checkpoint;
     pl_error err;
 
-    check_ok(pl_checkpoint_open(path, &checkpoint, &err), &err);
+    check_ok(pl_checkpoint_open(m->path, &checkpoint, &err), &err);
     m->weights_memory = aligned(pl_weights_bytes(checkpoint));
-    check_ok(pl_weights_load(checkpoint, m->weights_memory, &m->weights, &err), &err);
+    check_ok(pl_weights_load_as(checkpoint, m->weights_memory, layout, &m->weights, &err), &err);
     pl_checkpoint_close(checkpoint);
+}
+
+void test_model_tile(test_model *m)
+{
+    pl_weights_close(m->weights);
+    free(m->weights_memory);
+    load(m, PL_WEIGHT_TILES);
 }
 
 test_model *test_model_open(const char *name, const pl_ops *ops, pl_forward_limits limits,
@@ -31,8 +38,8 @@ test_model *test_model_open(const char *name, const pl_ops *ops, pl_forward_limi
 {
     const char *dir = getenv("PL_CHECKPOINT_DIR");
     test_model *m = calloc(1, sizeof *m);
-    char path[1024];
     uint64_t bytes;
+    bool rows = ops == pl_ops_scalar() || ops == pl_ops_f64(ops->mode);
     pl_error err;
 
     if (!dir)
@@ -40,8 +47,8 @@ test_model *test_model_open(const char *name, const pl_ops *ops, pl_forward_limi
     limits.max_seqs = limits.max_seqs ? limits.max_seqs : 1;
     limits.max_logits = limits.max_logits ? limits.max_logits : limits.max_tokens;
     limits.max_len = limits.max_len ? limits.max_len : limits.max_tokens;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    load(m, path);
+    snprintf(m->path, sizeof m->path, "%s/%s", dir, name);
+    load(m, rows ? PL_WEIGHT_ROWS : PL_WEIGHT_TILES);
     m->config = pl_weights_config(m->weights);
     m->ops = ops;
     m->limits = limits;

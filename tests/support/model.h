@@ -15,13 +15,18 @@ typedef struct test_model {
     pl_pool *pool;
     pl_weights *weights;
     void *memory, *weights_memory;
+    char path[1024];
 } test_model;
 
-/* Opens PL_CHECKPOINT_DIR/name at the level of `ops` with a pool of n_workers. Unset limits: max_seqs 1, max_logits max_tokens,
+/* Opens PL_CHECKPOINT_DIR/name at the level of `ops` with a pool of n_workers, weights in tiles but at f64 and
+ * scalar. Unset limits: max_seqs 1, max_logits max_tokens,
  * max_len max_tokens. Fails the test when anything fails. */
 test_model *test_model_open(const char *name, const pl_ops *ops, pl_forward_limits limits,
                             int n_workers);
 void test_model_close(test_model *m);
+
+/* Loads the weights again, in tiles; the forward pass must not be run any more. */
+void test_model_tile(test_model *m);
 
 /* A fresh state of this model; freed by test_state_free. */
 pl_state *test_state_new(const test_model *m);

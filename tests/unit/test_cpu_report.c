@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cpu_report.h"
+#include "ops/level.h"
 #include "support/check.h"
 
 static const char *string_of(const json_t *o, const char *key)
@@ -113,6 +114,31 @@ static void an_operator_runs_at_its_highest_level_not_above_the_chosen(void **st
                         "the level chosen");
 }
 
+/* The report's list is written by hand; the tables are what runs. */
+static void operators_say_which_levels_have_kernels(void **state)
+{
+    const pl_ops *scalar = pl_ops_scalar();
+
+    for (pl_level l = PL_LEVEL_AVX2; l <= PL_LEVEL_AVX512BF16; l++) {
+        const pl_ops *ops = pl_ops_at(l, PL_MODE_REC);
+        assert_int_equal(ops != NULL, pl_level_built() >> l & 1);
+        if (!ops)
+            continue;
+        assert_string_equal(ops->name, pl_level_name(l));
+        for (const pl_cpu_operators *o = pl_cpu_operator_groups; o->name; o++) {
+            bool own = strcmp(o->name, "linear_fp8") == 0 ? ops->linear_fp8 != scalar->linear_fp8
+                       : strcmp(o->name, "linear_fp8_a16") == 0
+                           ? ops->linear_fp8_a16 != scalar->linear_fp8_a16
+                       : strcmp(o->name, "linear_fp4") == 0 ? ops->linear_fp4 != scalar->linear_fp4
+                       : strcmp(o->name, "linear_bf16") == 0
+                           ? ops->linear_bf16 != scalar->linear_bf16
+                       : strcmp(o->name, "attention") == 0 ? ops->attention != scalar->attention
+                                                           : false;
+            assert_int_equal(o->levels >> l & 1, own);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -120,6 +146,7 @@ int main(void)
         cmocka_unit_test(levels_that_cannot_run_are_not_tested),
         cmocka_unit_test(impossible_requests_are_errors),
         cmocka_unit_test(text_names_the_choice),
+        cmocka_unit_test(operators_say_which_levels_have_kernels),
         cmocka_unit_test(an_operator_runs_at_its_highest_level_not_above_the_chosen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

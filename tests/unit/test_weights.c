@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "model/digest.h"
 #include "model/weights.h"
+#include "ops/tile.h"
 #include "support/check.h"
 #include "support/configs.h"
 #include "support/fake_checkpoint.h"
@@ -18,6 +19,8 @@ struct loaded {
     pl_checkpoint *checkpoint;
     void *memory;
     pl_weights *weights;
+    pl_weight_layout layout; /* asked for */
+    int n_tiled, n_rows;     /* matrices of linear layers seen by check_slot */
 };
 
 static pl_checkpoint *open_fake(const fake_checkpoint *f)
@@ -43,7 +46,8 @@ static pl_status load(struct loaded *l, fake_checkpoint *fake, pl_error *err)
     l->memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
     assert_non_null(l->memory);
     memset(l->memory, 0xA5, bytes); /* what is not read must not pass for zeros */
-    return pl_weights_load(l->checkpoint, l->memory, &l->weights, err);
+    l->n_tiled = l->n_rows = 0;
+    return pl_weights_load_as(l->checkpoint, l->memory, l->layout, &l->weights, err);
 }
 
 static void unload(struct loaded *l)
@@ -54,9 +58,60 @@ static void unload(struct loaded *l)
     fake_free(l->fake);
 }
 
+/* Whether the matrix has to be in tiles, from the contract's words alone. */
+static bool wants_tiles(const struct loaded *l, const char *name, const pl_weight_view *v,
+                        const fake_tensor *t)
+{
+    if (l->layout != PL_WEIGHT_TILES || v->format == PL_WEIGHT_F32 || v->format == PL_WEIGHT_I64 ||
+        v->rows == 1 || v->rows % 16 != 0 || v->cols % 128 != 0 || strstr(name, "embed"))
+        return false;
+    for (uint64_t i = 0; i < t->bytes; i++)
+        if (v->format != PL_WEIGHT_BF16 && v->format != PL_WEIGHT_FP4 &&
+            (t->data[i] & 0x7F) == 0x7F)
+            return false;
+    return true;
+}
+
+/* Data of a view, and of FP4's scales, compared with a file's, element by element where tiled. */
+static void check_data(const char *name, const pl_weight_view *v, const fake_tensor *t)
+{
+    const uint8_t *got = v->data;
+
+    if (v->layout == PL_WEIGHT_ROWS) {
+        check_same_bytes(name, v->data, t->data, t->bytes);
+        return;
+    }
+    for (int64_t r = 0; r < v->rows; r++)
+        for (int64_t k = 0; k < v->cols; k++) {
+            int64_t file = r * v->cols + k;
+            int64_t at = r / 16 * 16 * v->cols + pl_tile_index(v->format, r % 16, k);
+            if (v->format == PL_WEIGHT_BF16)
+                assert_memory_equal(got + 2 * at, t->data + 2 * file, 2);
+            else if (v->format == PL_WEIGHT_FP4)
+                assert_int_equal(got[at / 2] >> at % 2 * 4 & 15,
+                                 t->data[file / 2] >> file % 2 * 4 & 15);
+            else
+                assert_int_equal(got[at], t->data[file]);
+        }
+}
+
+static void check_scales(const char *name, const pl_weight_view *v, const fake_tensor *t)
+{
+    const int64_t groups = v->cols / 32;
+
+    if (v->layout == PL_WEIGHT_ROWS || v->format != PL_WEIGHT_FP4) {
+        check_same_bytes(name, v->scale, t->data, t->bytes);
+        return;
+    }
+    for (int64_t r = 0; r < v->rows; r++)
+        for (int64_t g = 0; g < groups; g++)
+            assert_int_equal(((const uint8_t *)v->scale)[r / 16 * 16 * groups + g * 16 + r % 16],
+                             t->data[r * groups + g]);
+}
+
 /* The view of `slot` holds the tensor(s) of that name, with this format and shape. */
-static void check_slot(const struct loaded *l, pl_slot slot, const char *name,
-                       pl_weight_format format, int64_t rows, int64_t cols)
+static void check_slot(struct loaded *l, pl_slot slot, const char *name, pl_weight_format format,
+                       int64_t rows, int64_t cols)
 {
     const bool quantised = format >= PL_WEIGHT_FP8_E8M0;
     pl_weight_view v;
@@ -72,7 +127,9 @@ static void check_slot(const struct loaded *l, pl_slot slot, const char *name,
     assert_int_equal((uintptr_t)v.data % 64, 0);
     snprintf(full, sizeof full, "%s%s", name, quantised ? ".weight" : "");
     t = fake_find(l->fake, full);
-    check_same_bytes(full, v.data, t->data, t->bytes);
+    assert_int_equal(v.layout == PL_WEIGHT_TILES, wants_tiles(l, name, &v, t));
+    *(v.layout == PL_WEIGHT_TILES ? &l->n_tiled : &l->n_rows) += 1;
+    check_data(full, &v, t);
     if (!quantised) {
         assert_null(v.scale);
         return;
@@ -80,10 +137,10 @@ static void check_slot(const struct loaded *l, pl_slot slot, const char *name,
     snprintf(full, sizeof full, "%s.scale", name);
     t = fake_find(l->fake, full);
     assert_int_equal((uintptr_t)v.scale % 64, 0);
-    check_same_bytes(full, v.scale, t->data, t->bytes);
+    check_scales(full, &v, t);
 }
 
-static void check_block(const struct loaded *l, const char *prefix, const pl_layer_slots *s,
+static void check_block(struct loaded *l, const char *prefix, const pl_layer_slots *s,
                         pl_weight_format fp8, pl_weight_format expert)
 {
     char name[128];
@@ -147,7 +204,7 @@ static void check_block(const struct loaded *l, const char *prefix, const pl_lay
 #undef SLOT
 }
 
-static void check_model(const struct loaded *l, pl_weight_format fp8, pl_weight_format expert)
+static void check_model(struct loaded *l, pl_weight_format fp8, pl_weight_format expert)
 {
     const pl_model_slots *m = pl_weights_slots(l->weights);
 
@@ -180,7 +237,7 @@ static void check_model(const struct loaded *l, pl_weight_format fp8, pl_weight_
 
 static void every_weight_is_in_its_slot(void **state)
 {
-    struct loaded l;
+    struct loaded l = {0};
     pl_error err;
 
     check_ok(load(&l, fake_create("pico", true), &err), &err);
@@ -192,9 +249,67 @@ static void every_weight_is_in_its_slot(void **state)
     unload(&l);
 }
 
+static void remove_nan_codes(fake_checkpoint *f)
+{
+    for (size_t i = 0; i < f->n; i++)
+        for (uint64_t b = 0; strcmp(f->tensors[i].dtype, "F8_E4M3") == 0 && b < f->tensors[i].bytes;
+             b++)
+            if ((f->tensors[i].data[b] & 0x7F) == 0x7F)
+                f->tensors[i].data[b] ^= 1;
+}
+
+/* Every weight where it was, in tiles; a NaN code in its last row keeps one matrix in rows. */
+static void linear_layers_may_be_tiled(void **state)
+{
+    static const char *const presets[] = {"pico", "pico-base"};
+
+    for (int i = 0; i < 2; i++) {
+        struct loaded l = {.layout = PL_WEIGHT_TILES};
+        pl_weight_format fp8 = i ? PL_WEIGHT_FP8_F32 : PL_WEIGHT_FP8_E8M0;
+        fake_checkpoint *f = fake_create(presets[i], true);
+        fake_tensor *t = fake_find(f, "layers.1.attn.wq_b.weight");
+        pl_error err;
+
+        remove_nan_codes(f);
+        t->data[t->bytes - 1] = 0xFF;
+        check_ok(load(&l, f, &err), &err);
+        check_model(&l, fp8, i ? fp8 : PL_WEIGHT_FP4);
+        assert_true(l.n_tiled > 40);
+        assert_int_equal(
+            pl_weights_view(l.weights, pl_weights_slots(l.weights)->layer[1].wq_b).layout,
+            PL_WEIGHT_ROWS);
+        assert_int_equal(
+            pl_weights_view(l.weights, pl_weights_slots(l.weights)->layer[1].wq_a).layout,
+            PL_WEIGHT_TILES);
+        unload(&l);
+    }
+}
+
+/* A matrix longer than what is read at once is taken back from tiles when a NaN comes late. */
+static void late_nan_takes_tiles_back(void **state)
+{
+    struct loaded l = {.layout = PL_WEIGHT_TILES};
+    fake_checkpoint *f = fake_create("micro", true);
+    fake_tensor *t = fake_find(f, "layers.0.attn.wq_b.weight");
+    pl_weight_view v;
+    pl_error err;
+
+    assert_true(t->bytes > 1 << 18);
+    remove_nan_codes(f);
+    t->data[t->bytes - 3] = 0x7F;
+    check_ok(load(&l, f, &err), &err);
+    v = pl_weights_view(l.weights, pl_weights_slots(l.weights)->layer[0].wq_b);
+    assert_int_equal(v.layout, PL_WEIGHT_ROWS);
+    check_same_bytes("wq_b", v.data, t->data, t->bytes);
+    v = pl_weights_view(l.weights, pl_weights_slots(l.weights)->layer[1].wq_b);
+    assert_int_equal(v.layout, PL_WEIGHT_TILES);
+    check_data("wq_b", &v, fake_find(f, "layers.1.attn.wq_b.weight"));
+    unload(&l);
+}
+
 static void drafter_that_is_not_run_is_left_out(void **state)
 {
-    struct loaded l;
+    struct loaded l = {0};
     pl_error err;
 
     check_ok(load(&l, fake_create("pico-0731", true), &err), &err);
@@ -267,7 +382,7 @@ static void plan_is_what_is_carved(void **state)
 static void refuse_value(const char *preset, const char *name, size_t at, const void *value,
                          size_t n, const char *want, const char *also)
 {
-    struct loaded l;
+    struct loaded l = {0};
     fake_checkpoint *f = fake_create(preset, true);
     pl_error err;
 
@@ -313,7 +428,7 @@ static void values_that_no_checkpoint_may_hold(void **state)
 static void odd_values_are_accepted(void **state)
 {
     const uint32_t smallest = 1, largest = 0x7f7fffff;
-    struct loaded l;
+    struct loaded l = {0};
     fake_checkpoint *f = fake_create("pico", true);
     pl_error err;
 
@@ -428,6 +543,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_weight_is_in_its_slot),
+        cmocka_unit_test(linear_layers_may_be_tiled),
+        cmocka_unit_test(late_nan_takes_tiles_back),
         cmocka_unit_test(drafter_that_is_not_run_is_left_out),
         cmocka_unit_test(plan_of_the_published_models),
         cmocka_unit_test(plan_is_what_is_carved),

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ops/quant.h"
+#include "ops/tile.h"
 
 enum { LANES = PL_TILE_ROWS, BLOCK = PL_QUANT_BLOCK, GROUP = 32 };
 
@@ -61,23 +62,29 @@ static tile open_tile(const pl_op_env *env, const pl_linear_job *job, int64_t un
     return t;
 }
 
+/* Index of element k of row r of the tile, as pl_tile_index counts, in the whole matrix. */
+static int64_t element(const tile *t, const pl_weight_view *w, int64_t r, int64_t k)
+{
+    if (w->layout == PL_WEIGHT_TILES)
+        return t->first * w->cols + pl_tile_index(w->format, r, k);
+    return (t->first + r) * w->cols + k;
+}
+
 static void widen_weights(const tile *t, const pl_weight_view *w)
 {
-    int64_t k = w->cols;
+    const uint8_t *bytes = (const uint8_t *)w->data;
 
     memset(t->w, 0, sizeof(float) * LANES * (size_t)(t->n_blocks * BLOCK));
     for (int64_t r = 0; r < t->n_rows; r++) {
-        int64_t row = t->first + r;
-        const uint8_t *bytes = (const uint8_t *)w->data;
-
-        for (int64_t i = 0; i < k; i++) {
+        for (int64_t i = 0; i < w->cols; i++) {
+            int64_t at = element(t, w, r, i);
             float v;
             if (w->format == PL_WEIGHT_BF16)
-                v = pl_bf16_to_f32(((const uint16_t *)w->data)[row * k + i]);
+                v = pl_bf16_to_f32(((const uint16_t *)w->data)[at]);
             else if (w->format == PL_WEIGHT_FP4)
-                v = pl_e2m1_to_f32(bytes[(row * k + i) / 2] >> 4 * (i & 1) & 15);
+                v = pl_e2m1_to_f32(bytes[at / 2] >> 4 * (at & 1) & 15);
             else
-                v = pl_e4m3_to_f32(bytes[row * k + i]);
+                v = pl_e4m3_to_f32(bytes[at]);
             t->w[i * LANES + r] = v;
         }
     }
@@ -150,14 +157,17 @@ static void add_fp8_a16(const tile *t, const pl_linear_job *job, const uint8_t *
 static void add_fp4(const tile *t, const pl_linear_job *job, const uint8_t *scales, int64_t b,
                     float acc[LANES])
 {
-    const uint8_t *ws = (const uint8_t *)job->w.scale;
     int64_t groups = job->w.cols / GROUP;
+    const uint8_t *ws = (const uint8_t *)job->w.scale + t->first * groups;
+    bool tiles = job->w.layout == PL_WEIGHT_TILES;
     float p[LANES], q[LANES] = {0};
 
     for (int64_t g = b * (BLOCK / GROUP); g < (b + 1) * (BLOCK / GROUP); g++) {
         chain(t, g * GROUP, GROUP, p);
-        for (int64_t r = 0; r < t->n_rows; r++)
-            q[r] = pl__fma24(p[r], pl_e8m0_to_f32(ws[(t->first + r) * groups + g]), q[r]);
+        for (int64_t r = 0; r < t->n_rows; r++) {
+            uint8_t s = ws[tiles ? g * LANES + r : r * groups + g];
+            q[r] = pl__fma24(p[r], pl_e8m0_to_f32(s), q[r]);
+        }
     }
     add_scaled(acc, q, pl_e8m0_to_f32(scales[b]), false);
 }

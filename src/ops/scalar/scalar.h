@@ -79,4 +79,52 @@ uint64_t pl__scalar_compress_state_bytes(int32_t ratio, int32_t dim);
 uint64_t pl__scalar_linear_scratch_bytes(int64_t max_k);
 uint64_t pl__scalar_attention_scratch_bytes(void);
 
+/* Values in and out (ops.h). */
+void pl__scalar_act_get(const void *act, int64_t n, float *out);
+void pl__scalar_act_set(const float *in, int64_t n, void *act);
+void pl__scalar_acc_get(const void *acc, int64_t n, float *out);
+void pl__scalar_key_get(const pl_rows *rows, int64_t i, float *out);
+
+/* Entries that the vector levels take as they are: everything but name, scratch and the linear layers. */
+/* clang-format off */
+#define PL__SCALAR_ALL_BUT_LINEAR \
+    .mode = PL_MODE_REC, \
+    .act_bytes = sizeof(uint16_t), \
+    .acc_bytes = sizeof(float), \
+    .quant_block_bytes = PL_QUANT_BLOCK + 2, \
+    .kv_data_bytes = PL_NOPE_DIM + 2 * PL_ROPE_DIM, \
+    .kv_scale_bytes = PL_NOPE_DIM / PL_KV_BLOCK + 1, \
+    .key_data_bytes = PL_INDEX_DIM / 2, \
+    .key_scale_bytes = PL_INDEX_DIM / 32, \
+    .compress_state_bytes = pl__scalar_compress_state_bytes, \
+    .act_get = pl__scalar_act_get, \
+    .act_set = pl__scalar_act_set, \
+    .acc_get = pl__scalar_acc_get, \
+    .kv_get = pl__scalar_kv_widen, \
+    .key_get = pl__scalar_key_get, \
+    .embed = pl__scalar_embed, \
+    .hc_dots = pl__scalar_hc_dots, \
+    .hc_pre = pl__scalar_hc_pre, \
+    .hc_post = pl__scalar_hc_post, \
+    .hc_head = pl__scalar_hc_head, \
+    .mtp_join = pl__scalar_mtp_join, \
+    .rms_norm = pl__scalar_rms_norm, \
+    .rope_angles = pl__scalar_rope_angles, \
+    .q_norm_rope = pl__scalar_q_norm_rope, \
+    .unrope = pl__scalar_unrope, \
+    .quantise = pl__scalar_quantise, \
+    .kv_store = pl__scalar_kv_store, \
+    .attention = pl__scalar_attention, \
+    .compress = pl__scalar_compress, \
+    .compress_reset = pl__scalar_compress_reset, \
+    .key_store = pl__scalar_key_store, \
+    .index_query = pl__scalar_index_query, \
+    .index_topk = pl__scalar_index_topk, \
+    .index_merge = pl__scalar_index_merge, \
+    .route = pl__scalar_route, \
+    .route_weights = pl__scalar_route_weights, \
+    .swiglu = pl__scalar_swiglu, \
+    .moe_sum = pl__scalar_moe_sum
+/* clang-format on */
+
 #endif

@@ -1,0 +1,407 @@
+/* Linear layers for AVX2 and FMA: one block of 128 columns at a time, the chain of NUMERICS 4 on 8 rows a register.
+ *
+ * Codes become floats by moving their bits to where fp32 has exponent and fraction; the exponent's bias is
+ * left as it is, so that weights come out times 2^-120 (e4m3) or 2^-126 (e2m1), subnormal codes as denormal
+ * floats. That is exact, costs 9 and 10 simple instructions for 32 weights, and needs DAZ off. Inputs are
+ * prepared times 2^60 or 2^72, which keeps every non-zero sum of a block far inside the normal range: the chain
+ * rounds as it would on the true values, and the power of two is taken back before the scale. Inputs in bf16
+ * are looked at first: those far from 1 get weights that are multiplied back, at the price of time.
+ *
+ * Every loop over registers has constant bounds and is unrolled; the number of tokens is a constant of each
+ * function. */
+#include "ops/avx2/avx2.h"
+
+#include <immintrin.h>
+
+#include "ops/scalar/scalar.h"
+#include "ops/simd/linear.h"
+#include "ops/tile.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+enum { LANES = PL_TILE_ROWS, BLOCK = PL_QUANT_BLOCK, STEP = PL_TILE_STEP_BYTES };
+enum { GROUPS = 4, GROUP = BLOCK / GROUPS, PREFETCH = 1536 };
+
+typedef enum kind { FP8, FP8_A16, FP4, BF16 } kind;
+
+/* Two columns of 8 rows. */
+typedef struct pair {
+    __m256 even, odd;
+} pair;
+
+/* Pairs of columns in the dword of a row. */
+INLINE int n_pairs(kind k)
+{
+    return k == BF16 ? 1 : k == FP4 ? 4 : 2;
+}
+
+/* What a block's sum has to be multiplied with. */
+INLINE float take_back(kind k)
+{
+    return k == FP8 ? 0x1p60f : k == FP4 ? 0x1p54f : 1.0f;
+}
+
+/* ---- expansion */
+
+/* The two bf16 numbers of each dword. */
+INLINE pair split(__m256i v)
+{
+    const __m256i up = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 4, 5, -1, -1, 8, 9, -1, -1, 12, 13,
+                                        -1, -1, 0, 1, -1, -1, 4, 5, -1, -1, 8, 9, -1, -1, 12, 13);
+    pair p;
+
+    p.even = _mm256_castsi256_ps(_mm256_shuffle_epi8(v, up));
+    p.odd = _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int)0xFFFF0000)));
+    return p;
+}
+
+/* Moves the low byte of each 16 bits up. */
+INLINE __m256i low_up(__m256i v)
+{
+    const __m256i up = _mm256_setr_epi8(-1, 0, -1, 2, -1, 4, -1, 6, -1, 8, -1, 10, -1, 12, -1, 14,
+                                        -1, 0, -1, 2, -1, 4, -1, 6, -1, 8, -1, 10, -1, 12, -1, 14);
+    return _mm256_shuffle_epi8(v, up);
+}
+
+/* The code in the upper byte of each 16 bits as the upper half of a float, times 2^-120. */
+INLINE __m256i e4m3_up(__m256i v)
+{
+    return _mm256_and_si256(_mm256_srai_epi16(v, 4), _mm256_set1_epi16((short)0x87F0));
+}
+
+/* The code in the upper nibble of each 16 bits, times 2^-126. */
+INLINE __m256i e2m1_up(__m256i v)
+{
+    return _mm256_and_si256(_mm256_srai_epi16(v, 6), _mm256_set1_epi16((short)0x81C0));
+}
+
+INLINE pair times(pair p, float s)
+{
+    p.even = _mm256_mul_ps(p.even, _mm256_set1_ps(s));
+    p.odd = _mm256_mul_ps(p.odd, _mm256_set1_ps(s));
+    return p;
+}
+
+/* Pair i of the dwords d. */
+INLINE pair expand(kind k, __m256i d, int i)
+{
+    switch (k) {
+    case FP8:
+        return split(e4m3_up(i == 0 ? low_up(d) : d));
+    case FP8_A16:
+        return times(split(e4m3_up(i == 0 ? low_up(d) : d)), 0x1p120f);
+    case FP4:
+        return split(e2m1_up(i == 0   ? _mm256_slli_epi16(d, 12)
+                             : i == 1 ? low_up(d)
+                             : i == 2 ? _mm256_slli_epi16(d, 4)
+                                      : d));
+    default:
+        return split(d);
+    }
+}
+
+/* e8m0 bytes of 8 rows; 255 is NaN. */
+INLINE __m256 e8m0(const uint8_t *bytes)
+{
+    __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes));
+    __m256i is_nan = _mm256_cmpeq_epi32(b, _mm256_set1_epi32(255));
+
+    return _mm256_castsi256_ps(_mm256_or_si256(
+        _mm256_slli_epi32(b, 23), _mm256_and_si256(is_nan, _mm256_set1_epi32(0x00400000))));
+}
+
+INLINE __m256i load(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+/* ---- inputs */
+
+INLINE void prepare_codes(const void *x, float scale, float *out)
+{
+    const uint8_t *codes = x;
+
+    for (int i = 0; i < BLOCK; i += 8) {
+        __m256i c = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(codes + i)));
+        __m256i magnitude = _mm256_and_si256(c, _mm256_set1_epi32(0x7F));
+        __m256i is_nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7F));
+        __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(c, 7), 31);
+        __m256 v = _mm256_castsi256_ps(_mm256_slli_epi32(magnitude, 20));
+        v = _mm256_mul_ps(_mm256_mul_ps(v, _mm256_set1_ps(0x1p120f)), _mm256_set1_ps(scale));
+        v = _mm256_or_ps(v, _mm256_castsi256_ps(_mm256_or_si256(
+                                sign, _mm256_and_si256(is_nan, _mm256_set1_epi32(0x7FC00000)))));
+        _mm256_storeu_ps(out + i, v);
+    }
+}
+
+static void prepare_fp8(const void *x, float *out)
+{
+    prepare_codes(x, 0x1p60f, out);
+}
+
+static void prepare_fp4(const void *x, float *out)
+{
+    prepare_codes(x, 0x1p72f, out);
+}
+
+/* Denormals become zeros here, since DAZ may be off. */
+INLINE __m256i load_bf16(const uint16_t *x)
+{
+    __m256i v = _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)x)), 16);
+    __m256i exponent = _mm256_and_si256(v, _mm256_set1_epi32(0x7F800000));
+    __m256i is_small = _mm256_cmpeq_epi32(exponent, _mm256_setzero_si256());
+
+    return _mm256_andnot_si256(_mm256_and_si256(is_small, _mm256_set1_epi32(0x007FFFFF)), v);
+}
+
+static void prepare_bf16(const void *x, float *out)
+{
+    for (int i = 0; i < BLOCK; i += 8)
+        _mm256_storeu_si256((__m256i *)(out + i), load_bf16((const uint16_t *)x + i));
+}
+
+/* For inputs that near_one() lets pass. */
+static void prepare_near(const void *x, float *out)
+{
+    for (int i = 0; i < BLOCK; i += 8)
+        _mm256_storeu_ps(out + i,
+                         _mm256_mul_ps(_mm256_castsi256_ps(load_bf16((const uint16_t *)x + i)),
+                                       _mm256_set1_ps(0x1p60f)));
+}
+
+/* Whether all inputs are zero (or denormal) or in [2^-50, 2^67). Then all products are multiples of 2^-66 and
+ * sums stay below 2^83: neither the true chain nor the one times 2^-60 flushes or overflows, so they round
+ * alike, and bf16 inputs can do with the weights as they are expanded for e4m3 inputs. */
+static bool near_one(const pl_linear_job *job)
+{
+    const __m256i low = _mm256_set1_epi16((127 - 50) << 7),
+                  high = _mm256_set1_epi16((127 + 67) << 7);
+    const __m256i magnitude = _mm256_set1_epi16(0x7FFF), denormal = _mm256_set1_epi16(0x7F);
+    __m256i far = _mm256_setzero_si256();
+
+    for (int64_t t = 0; t < job->n; t++) {
+        int64_t row = job->rows ? job->rows[t] : t;
+        const uint8_t *x = (const uint8_t *)job->x + row * job->x_stride;
+        for (int64_t i = 0; i < job->w.cols; i += 16) {
+            __m256i v = _mm256_and_si256(load(x + 2 * i), magnitude);
+            __m256i small =
+                _mm256_and_si256(_mm256_cmpgt_epi16(low, v), _mm256_cmpgt_epi16(v, denormal));
+            __m256i large = _mm256_xor_si256(_mm256_cmpgt_epi16(high, v), _mm256_set1_epi16(-1));
+            far = _mm256_or_si256(far, _mm256_or_si256(small, large));
+        }
+    }
+    return _mm256_testz_si256(far, far);
+}
+
+/* ---- few tokens: weights expanded in registers */
+
+/* n steps of the chains of T tiles and R tokens; p is [tile][token][2] of 8 rows. A tile's two registers share
+ * the broadcasts of the inputs. */
+INLINE void chain_few(kind k, int R, int T, const uint8_t *const *w, const float *x, int n,
+                      __m256 *p)
+{
+    for (int s = 0; s < n; s++, x += 2 * n_pairs(k)) {
+        UNROLL for (int t = 0; t < T; t++)
+        {
+            const uint8_t *d = w[t] + s * STEP;
+            _mm_prefetch((const char *)d + PREFETCH, _MM_HINT_T0);
+            UNROLL for (int i = 0; i < n_pairs(k); i++)
+            {
+                pair e0 = expand(k, load(d), i), e1 = expand(k, load(d + 32), i);
+                UNROLL for (int r = 0; r < R; r++)
+                {
+                    __m256 *c = p + (t * R + r) * 2;
+                    __m256 odd = _mm256_broadcast_ss(x + r * BLOCK + 2 * i + 1);
+                    __m256 even = _mm256_broadcast_ss(x + r * BLOCK + 2 * i);
+                    c[0] = _mm256_fmadd_ps(e0.odd, odd, c[0]);
+                    c[1] = _mm256_fmadd_ps(e1.odd, odd, c[1]);
+                    c[0] = _mm256_fmadd_ps(e0.even, even, c[0]);
+                    c[1] = _mm256_fmadd_ps(e1.even, even, c[1]);
+                }
+            }
+        }
+    }
+}
+
+/* q = fma(p, scales of 16 rows, q) for R tokens of a tile. */
+INLINE void add_group(int R, const __m256 *p, __m256 s0, __m256 s1, __m256 *q)
+{
+    UNROLL for (int r = 0; r < R; r++)
+    {
+        q[2 * r] = _mm256_fmadd_ps(p[2 * r], s0, q[2 * r]);
+        q[2 * r + 1] = _mm256_fmadd_ps(p[2 * r + 1], s1, q[2 * r + 1]);
+    }
+}
+
+/* acc = fma(q, s, acc) for the 16 rows of a token. */
+INLINE void add_block(float *acc, float s, __m256 q0, __m256 q1)
+{
+    __m256 v = _mm256_set1_ps(s);
+
+    _mm256_storeu_ps(acc, _mm256_fmadd_ps(q0, v, _mm256_loadu_ps(acc)));
+    _mm256_storeu_ps(acc + 8, _mm256_fmadd_ps(q1, v, _mm256_loadu_ps(acc + 8)));
+}
+
+INLINE void few(kind k, int R, int T, const pl_simd_few *a)
+{
+    const int steps = BLOCK / 2 / n_pairs(k), group_steps = steps / GROUPS, n = 2 * R * T;
+    const __m256 back = _mm256_set1_ps(take_back(k));
+
+    for (int64_t b = 0; b < a->n_blocks; b++) {
+        const float *x = a->x + b * R * BLOCK;
+        const uint8_t *w[PL_SIMD_IN_FLIGHT];
+        __m256 p[2 * PL_SIMD_IN_FLIGHT * PL_SIMD_FEW], q[2 * PL_SIMD_IN_FLIGHT * PL_SIMD_FEW];
+
+        UNROLL for (int t = 0; t < T; t++) w[t] = a->w[t] + b * steps * STEP;
+        UNROLL for (int i = 0; i < n; i++) p[i] = q[i] = _mm256_setzero_ps();
+        if (k == FP4) {
+            for (int g = 0; g < GROUPS; g++) {
+                UNROLL for (int i = 0; i < n; i++) p[i] = _mm256_setzero_ps();
+                chain_few(k, R, T, w, x + g * GROUP, group_steps, p);
+                UNROLL for (int i = 0; i < n; i++) p[i] = _mm256_mul_ps(p[i], back);
+                UNROLL for (int t = 0; t < T; t++)
+                {
+                    const uint8_t *gs = a->gs[t] + (b * GROUPS + g) * LANES;
+                    w[t] += group_steps * STEP;
+                    add_group(R, p + 2 * R * t, e8m0(gs), e8m0(gs + 8), q + 2 * R * t);
+                }
+            }
+        } else {
+            chain_few(k, R, T, w, x, steps, p);
+            UNROLL for (int i = 0; i < n; i++) q[i] = _mm256_mul_ps(p[i], back);
+        }
+        UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r++)
+            add_block(a->acc + (t * R + r) * LANES, a->xs[b * R + r] * a->ws[t][b],
+                      q[(t * R + r) * 2], q[(t * R + r) * 2 + 1]);
+    }
+}
+
+/* ---- panels */
+
+/* FP4's power of two is taken back here, not once a group. */
+INLINE void expand_block(kind k, const uint8_t *w, float *out)
+{
+    for (int s = 0; s < BLOCK / 2 / n_pairs(k); s++)
+        UNROLL for (int v = 0; v < 2; v++)
+        {
+            __m256i d = load(w + s * STEP + v * 32);
+            UNROLL for (int i = 0; i < n_pairs(k); i++)
+            {
+                pair e = k == FP4 ? times(expand(k, d, i), take_back(k)) : expand(k, d, i);
+                float *to = out + (s * n_pairs(k) + i) * 2 * LANES + v * 8;
+                _mm256_storeu_ps(to, e.even);
+                _mm256_storeu_ps(to + LANES, e.odd);
+            }
+        }
+}
+
+/* The chains over n columns. */
+INLINE void chain_panel(int R, const float *w, const float *x, int n, __m256 *p)
+{
+    for (int i = 0; i < n; i += 2, w += 2 * LANES, x += 2)
+        UNROLL for (int odd = 1; odd >= 0; odd--)
+        {
+            __m256 w0 = _mm256_loadu_ps(w + odd * LANES), w1 = _mm256_loadu_ps(w + odd * LANES + 8);
+            UNROLL for (int r = 0; r < R; r++)
+            {
+                __m256 v = _mm256_broadcast_ss(x + r * BLOCK + odd);
+                p[2 * r] = _mm256_fmadd_ps(w0, v, p[2 * r]);
+                p[2 * r + 1] = _mm256_fmadd_ps(w1, v, p[2 * r + 1]);
+            }
+        }
+}
+
+INLINE void panel(kind k, int R, const pl_simd_panel *a)
+{
+    const __m256 back = _mm256_set1_ps(take_back(k));
+    __m256 p[2 * PL_SIMD_GROUP], q[2 * PL_SIMD_GROUP];
+
+    UNROLL for (int i = 0; i < 2 * R; i++) p[i] = q[i] = _mm256_setzero_ps();
+    if (k == FP4) {
+        for (int g = 0; g < GROUPS; g++) {
+            const float *gs = a->gs + g * LANES;
+            UNROLL for (int i = 0; i < 2 * R; i++) p[i] = _mm256_setzero_ps();
+            chain_panel(R, a->w + g * GROUP * LANES, a->x + g * GROUP, GROUP, p);
+            add_group(R, p, _mm256_loadu_ps(gs), _mm256_loadu_ps(gs + 8), q);
+        }
+    } else {
+        chain_panel(R, a->w, a->x, BLOCK, p);
+        UNROLL for (int i = 0; i < 2 * R; i++) q[i] = _mm256_mul_ps(p[i], back);
+    }
+    UNROLL for (int r = 0; r < R; r++)
+        add_block(a->acc + r * a->acc_stride, a->xs[r] * a->ws, q[2 * r], q[2 * r + 1]);
+}
+
+/* ---- one function for each number of tokens */
+
+/* clang-format off */
+#define FEW(k, R, T) \
+    static void few_##k##_##R##_##T(const pl_simd_few *a) \
+    { \
+        few(k, R, T, a); \
+    }
+#define PANEL(k, R) \
+    static void panel_##k##_##R(const pl_simd_panel *a) \
+    { \
+        panel(k, R, a); \
+    }
+#define FUNCTIONS(k) \
+    FEW(k, 1, 1) FEW(k, 2, 1) FEW(k, 3, 1) FEW(k, 4, 1) FEW(k, 5, 1) \
+    PANEL(k, 1) PANEL(k, 2) PANEL(k, 3) PANEL(k, 4) PANEL(k, 5) PANEL(k, 6) \
+    static void expand_##k(const uint8_t *w, const uint8_t *gs, float *out, float *gs_out) \
+    { \
+        expand_block(k, w, out); \
+        for (int i = 0; k == FP4 && i < GROUPS * LANES; i += 8) \
+            _mm256_storeu_ps(gs_out + i, e8m0(gs + i)); \
+    }
+#define KIND(k, one_token_two_tiles) \
+    .few = PL_SIMD_FEW, .expand = expand_##k, \
+    .few_tokens = {{few_##k##_1_1, one_token_two_tiles}, {few_##k##_2_1}, {few_##k##_3_1}, \
+                   {few_##k##_4_1}, {few_##k##_5_1}}, \
+    .panel = {panel_##k##_1, panel_##k##_2, panel_##k##_3, panel_##k##_4, panel_##k##_5, panel_##k##_6}
+
+FUNCTIONS(FP8)
+FUNCTIONS(FP8_A16)
+FUNCTIONS(FP4)
+FUNCTIONS(BF16)
+/* One token gains from a second tile where little is done to a weight (measured). */
+FEW(FP8, 1, 2)
+FEW(BF16, 1, 2)
+/* clang-format on */
+
+static const pl_simd_kind fp8 = {KIND(FP8, few_FP8_1_2), .keeps_denormals = true,
+                                 .prepare = prepare_fp8, .scalar = pl__scalar_linear_fp8};
+static const pl_simd_kind fp8_a16 = {KIND(FP8_A16, NULL), .keeps_denormals = true,
+                                     .prepare = prepare_bf16, .scalar = pl__scalar_linear_fp8_a16};
+static const pl_simd_kind fp8_a16_near = {KIND(FP8, few_FP8_1_2), .keeps_denormals = true,
+                                          .prepare = prepare_near,
+                                          .scalar = pl__scalar_linear_fp8_a16};
+static const pl_simd_kind fp4 = {KIND(FP4, NULL), .keeps_denormals = true, .prepare = prepare_fp4};
+static const pl_simd_kind bf16 = {KIND(BF16, few_BF16_1_2), .prepare = prepare_bf16};
+
+void pl__avx2_linear_fp8(const pl_op_env *env, const pl_linear_job *job, int64_t begin, int64_t end)
+{
+    pl__simd_linear(&fp8, env, job, begin, end);
+}
+
+void pl__avx2_linear_fp8_a16(const pl_op_env *env, const pl_linear_job *job, int64_t begin,
+                             int64_t end)
+{
+    pl__simd_linear(near_one(job) ? &fp8_a16_near : &fp8_a16, env, job, begin, end);
+}
+
+void pl__avx2_linear_fp4(const pl_op_env *env, const pl_linear_job *job, int64_t begin, int64_t end)
+{
+    pl__simd_linear(&fp4, env, job, begin, end);
+}
+
+void pl__avx2_linear_bf16(const pl_op_env *env, const pl_linear_job *job, int64_t begin,
+                          int64_t end)
+{
+    pl__simd_linear(&bf16, env, job, begin, end);
+}

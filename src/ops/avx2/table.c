@@ -1,0 +1,28 @@
+/* The operator table of level avx2. Nothing in this file is compiled for AVX2: it is read before the level is
+ * chosen. */
+#include "ops/avx2/avx2.h"
+#include "ops/scalar/scalar.h"
+#include "ops/simd/linear.h"
+
+static uint64_t scratch_bytes(const pl_ops_shape *shape)
+{
+    uint64_t scalar = pl_ops_scalar()->scratch_bytes(shape);
+    uint64_t own = pl__simd_linear_scratch_bytes(shape->max_k);
+
+    return own > scalar ? own : scalar;
+}
+
+static const pl_ops table = {
+    PL__SCALAR_ALL_BUT_LINEAR,
+    .name = "avx2",
+    .scratch_bytes = scratch_bytes,
+    .linear_fp8 = pl__avx2_linear_fp8,
+    .linear_fp8_a16 = pl__avx2_linear_fp8_a16,
+    .linear_fp4 = pl__avx2_linear_fp4,
+    .linear_bf16 = pl__avx2_linear_bf16,
+};
+
+const pl_ops *pl_ops_avx2(void)
+{
+    return &table;
+}

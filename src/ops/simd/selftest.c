@@ -1,0 +1,123 @@
+/* One small problem for each storage of weights, through the operator table: both forms of the driver, every
+ * code, scales from zero to large, and the bits of level scalar as the answer. */
+#include "ops/simd/selftest.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/numfmt.h"
+#include "ops/simd/linear.h"
+#include "ops/tile.h"
+
+enum { ROWS = 2 * PL_TILE_ROWS, COLS = 256, TOKENS = 8, NB = COLS / PL_QUANT_BLOCK };
+
+typedef struct problem {
+    _Alignas(64) uint8_t scratch[PL_SIMD_SCRATCH_BYTES];
+    _Alignas(64) uint8_t w[2 * ROWS * COLS];
+    union {
+        float f32[NB];
+        uint8_t e8m0[ROWS * COLS / 32];
+    } scale;
+    union {
+        uint16_t act[TOKENS][COLS];
+        _Alignas(16) uint8_t quantised[TOKENS][COLS + 16];
+    } x;
+    float want[TOKENS][ROWS], got[TOKENS][ROWS];
+} problem;
+
+static uint32_t next(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* Codes of weights are 5 times the index modulo 256, so that all come; 0x7F and 0xFF, NaN, do not. */
+static void fill_weights(problem *p, pl_weight_format format, uint32_t *random)
+{
+    for (int i = 0; i < ROWS * COLS; i++) {
+        uint8_t code = (uint8_t)(5 * i + i / 256);
+        if (format == PL_WEIGHT_BF16) {
+            uint16_t v = (uint16_t)(next(random) & 0x80FF) | 0x3E00;
+            memcpy(p->w + 2 * i, &v, sizeof v);
+        } else if (format != PL_WEIGHT_FP4) {
+            p->w[i] = (code & 0x7F) == 0x7F ? code ^ 1 : code;
+        } else if (i < ROWS * COLS / 2) {
+            p->w[i] = code;
+        }
+    }
+    if (format == PL_WEIGHT_FP8_F32)
+        for (int i = 0; i < NB; i++)
+            p->scale.f32[i] = 0x1.2aaaaap-3f * (float)(i + 1);
+    else
+        for (int i = 0; i < ROWS * COLS / 32; i++)
+            p->scale.e8m0[i] = i % 37 ? (uint8_t)(120 + i % 11) : 0;
+}
+
+static void fill_inputs(problem *p, bool quantised, uint32_t *random)
+{
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 0; i < COLS; i++) {
+            uint32_t r = next(random);
+            uint8_t code = (uint8_t)r;
+            if (quantised)
+                p->x.quantised[t][i] = (code & 0x7F) == 0x7F ? 0 : code;
+            else
+                p->x.act[t][i] = (uint16_t)((r & 0x807F) | (120 + r / 256 % 12) << 7);
+        }
+    for (int t = 0; t < TOKENS && quantised; t++)
+        for (int b = 0; b < NB; b++)
+            p->x.quantised[t][COLS + b] = (uint8_t)(118 + t + b);
+}
+
+static pl_status compare(const problem *p, int n, pl_error *err)
+{
+    for (int t = 0; t < n; t++)
+        for (int o = 0; o < ROWS; o++) {
+            uint32_t got = pl_f32_bits(p->got[t][o]), want = pl_f32_bits(p->want[t][o]);
+            if (got != want)
+                return pl_error_set(err, PL_ERR_INTERNAL,
+                                    "linear: token %d of %d, row %d is wrong (got 0x%08x, want "
+                                    "0x%08x)",
+                                    t, n, o, got, want);
+        }
+    return PL_OK;
+}
+
+pl_status pl__simd_linear_selftest(const pl_ops *ops, pl_weight_format format, bool a16,
+                                   pl_error *err)
+{
+    static const int tokens[] = {1, 2, 3, 4, 5, 8};
+    const bool quantised = format != PL_WEIGHT_BF16 && !a16;
+    const pl_ops *scalar = pl_ops_scalar();
+    const bool fp8 = format != PL_WEIGHT_FP4 && format != PL_WEIGHT_BF16;
+    uint32_t random = 1;
+    problem p;
+    pl_op_env env = {.scratch = p.scratch};
+    pl_linear_job job = {.w = {format, ROWS, COLS, p.w, &p.scale, PL_WEIGHT_TILES},
+                         .n_rows = ROWS,
+                         .a16 = a16,
+                         .x = &p.x,
+                         .x_stride = quantised ? (int64_t)sizeof p.x.quantised[0]
+                                               : (int64_t)sizeof p.x.act[0],
+                         .n = TOKENS,
+                         .out = PL_LINEAR_ACC,
+                         .y = p.want,
+                         .y_stride = sizeof p.want[0]};
+
+    fill_weights(&p, format, &random);
+    fill_inputs(&p, quantised, &random);
+#define RUN(table)                                      \
+    (format == PL_WEIGHT_BF16 ? (table)->linear_bf16    \
+     : !fp8                   ? (table)->linear_fp4     \
+     : a16                    ? (table)->linear_fp8_a16 \
+                              : (table)->linear_fp8)(&env, &job, 0, ROWS / PL_TILE_ROWS)
+    RUN(scalar);
+    job.y = p.got;
+    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+        job.n = tokens[i];
+        RUN(ops);
+        PL_TRY(compare(&p, job.n, err));
+    }
+    return PL_OK;
+}

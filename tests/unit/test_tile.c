@@ -1,0 +1,140 @@
+/* Weight tiles: every element of 16 rows has one place, the one that pl_tile_index says, and comes back. */
+#include <string.h>
+
+#include "ops/tile.h"
+#include "support/check.h"
+
+enum { COLS = 384, ROWS = 16 };
+
+static const pl_weight_format formats[] = {PL_WEIGHT_BF16, PL_WEIGHT_FP8_E8M0, PL_WEIGHT_FP8_F32,
+                                           PL_WEIGHT_FP4};
+enum { N_FORMATS = sizeof formats / sizeof formats[0] };
+
+static uint8_t byte_at(int64_t i)
+{
+    uint32_t v = (uint32_t)i * 2654435761u;
+
+    return (uint8_t)(v >> 13);
+}
+
+/* Element `at` of a packed buffer, whatever its width. */
+static unsigned element(pl_weight_format format, const uint8_t *p, int64_t at)
+{
+    if (format == PL_WEIGHT_BF16)
+        return (unsigned)(p[2 * at] | p[2 * at + 1] << 8);
+    if (format == PL_WEIGHT_FP4)
+        return p[at / 2] >> at % 2 * 4 & 15u;
+    return p[at];
+}
+
+static void packing_is_a_permutation(void **state)
+{
+    for (int f = 0; f < N_FORMATS; f++) {
+        static uint8_t rows[ROWS * (2 * COLS + 6)], tile[ROWS * 2 * COLS], back[sizeof rows];
+        static uint8_t taken[ROWS * COLS];
+        int64_t row_bytes = pl_tile_row_bytes(formats[f], COLS), stride = row_bytes + 6;
+
+        for (size_t i = 0; i < sizeof rows; i++)
+            rows[i] = byte_at((int64_t)i);
+        memset(back, 0, sizeof back);
+        memset(taken, 0, sizeof taken);
+        pl_tile_pack(formats[f], rows, stride, ROWS, COLS, COLS, tile);
+        for (int64_t r = 0; r < ROWS; r++)
+            for (int64_t k = 0; k < COLS; k++) {
+                int64_t at = pl_tile_index(formats[f], r, k);
+                assert_in_range(at, 0, ROWS * COLS - 1);
+                assert_int_equal(taken[at]++, 0);
+                assert_int_equal(element(formats[f], tile, at),
+                                 element(formats[f], rows + r * stride, k));
+            }
+        pl_tile_unpack(formats[f], tile, COLS, back, stride);
+        for (int64_t r = 0; r < ROWS; r++)
+            check_same_bytes("unpacked", back + r * stride, rows + r * stride, (size_t)row_bytes);
+        assert_int_equal(back[row_bytes], 0); /* nothing between the rows */
+    }
+}
+
+/* What vector kernels rely on, spelt out. */
+static void dwords_are_the_documented_ones(void **state)
+{
+    static const uint8_t fp8[4] = {0, 2, 1, 3}, fp4[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    uint8_t rows[ROWS * 4], tile[ROWS * 4];
+
+    memset(rows, 0, sizeof rows);
+    for (int k = 0; k < 4; k++)
+        rows[5 * 4 + k] = (uint8_t)k;
+    pl_tile_pack(PL_WEIGHT_FP8_E8M0, rows, 4, ROWS, 4, 4, tile);
+    check_same_bytes("fp8", tile + 5 * 4, fp8, 4);
+    for (int k = 0; k < 4; k++)
+        rows[5 * 4 + k] = (uint8_t)(2 * k | (2 * k + 1) << 4);
+    pl_tile_pack(PL_WEIGHT_FP4, rows, 4, ROWS, 8, 8, tile);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(tile[5 * 4 + i / 2] >> i % 2 * 4 & 15, fp4[i]);
+}
+
+/* Odd numbers of rows and columns: the rest is zeros, and nothing is read beyond. */
+static void missing_rows_and_columns_are_zeros(void **state)
+{
+    for (int64_t n_rows = 1; n_rows <= ROWS; n_rows += 5)
+        for (int64_t cols = 1; cols <= 128; cols += 9) {
+            uint16_t rows[ROWS * 128], tile[ROWS * 128];
+
+            for (int i = 0; i < ROWS * 128; i++)
+                rows[i] = (uint16_t)(i + 1);
+            memset(tile, 0xA5, sizeof tile);
+            pl_tile_pack(PL_WEIGHT_BF16, rows, 2 * cols, n_rows, cols, 128, tile);
+            for (int64_t r = 0; r < ROWS; r++)
+                for (int64_t k = 0; k < 128; k++)
+                    assert_int_equal(tile[pl_tile_index(PL_WEIGHT_BF16, r, k)],
+                                     r < n_rows && k < cols ? rows[r * cols + k] : 0);
+        }
+}
+
+static void scales_lie_by_group(void **state)
+{
+    uint8_t rows[ROWS * 7], tile[ROWS * 7], back[ROWS * 7];
+
+    for (size_t i = 0; i < sizeof rows; i++)
+        rows[i] = (uint8_t)(i + 1);
+    pl_tile_pack_scales(rows, 7, ROWS, 7, tile);
+    for (int r = 0; r < ROWS; r++)
+        for (int g = 0; g < 7; g++)
+            assert_int_equal(tile[g * ROWS + r], rows[r * 7 + g]);
+    pl_tile_unpack_scales(tile, 7, back, 7);
+    check_same_bytes("scales", back, rows, sizeof rows);
+    pl_tile_pack_scales(rows, 7, 3, 7, tile);
+    assert_int_equal(tile[2], rows[2 * 7]);
+    assert_int_equal(tile[3], 0);
+}
+
+static void shapes_and_nan_codes(void **state)
+{
+    uint8_t codes[100] = {0};
+
+    assert_true(pl_tile_possible(PL_WEIGHT_FP4, 16, 128));
+    assert_false(pl_tile_possible(PL_WEIGHT_FP4, 24, 128));
+    assert_false(pl_tile_possible(PL_WEIGHT_BF16, 16, 192));
+    assert_false(pl_tile_possible(PL_WEIGHT_F32, 16, 128));
+    assert_false(pl_tile_possible(PL_WEIGHT_BF16, 0, 128));
+    assert_false(pl_tile_has_nan(codes, sizeof codes));
+    codes[99] = 0x7E;
+    assert_false(pl_tile_has_nan(codes, sizeof codes));
+    codes[99] = 0x7F;
+    assert_true(pl_tile_has_nan(codes, sizeof codes));
+    assert_false(pl_tile_has_nan(codes, 99));
+    codes[99] = 0;
+    codes[0] = 0xFF;
+    assert_true(pl_tile_has_nan(codes, sizeof codes));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packing_is_a_permutation),
+        cmocka_unit_test(dwords_are_the_documented_ones),
+        cmocka_unit_test(missing_rows_and_columns_are_zeros),
+        cmocka_unit_test(scales_lie_by_group),
+        cmocka_unit_test(shapes_and_nan_codes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
