@@ -452,7 +452,8 @@ static void test_continuations(void **unused)
         drafts(copy, n, next);
         n_cases += speculations(s, n, copy, before);
     }
-    assert_true(n_cases >= 9);
+    /* The file at true layer sizes stores no rounds of speculation. */
+    assert_true(strcmp(model_name, "flash4") == 0 ? n_cases == 0 : n_cases >= 9);
     test_state_free(s);
     test_state_free(copy);
     test_state_free(before);
