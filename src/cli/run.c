@@ -166,6 +166,33 @@ static uint64_t extra_bytes(const struct options *o, const pl_engine_params *p)
     return held > planned ? held - planned : 0;
 }
 
+/* RLIMIT_DATA counts addresses, resident or not, and parsing a tokenizer leaves many that are not: the heap has
+ * given the pages back, but not the addresses. While the engine opens, the line leaves room for them; once it is
+ * open, nothing may be added any more. */
+static pl_status draw_line(const pl_plan *plan, pl_error *err)
+{
+    enum { ADDRESSES_PER_ID = 512 };
+    const uint64_t vocab = (uint64_t)pl_plan_model_of(plan).vocab_size;
+    pl_mem_usage u;
+
+    if (!DRAW_LINE)
+        return PL_OK;
+    PL_TRY(pl_mem_read_usage(&u, err));
+    return pl_mem_set_line(
+        pl_plan_totals_of(plan).total_bytes + u.data_bytes + vocab * ADDRESSES_PER_ID, err);
+}
+
+static pl_status tighten_line(const pl_engine *e, pl_error *err)
+{
+    const uint64_t total = pl_plan_totals_of(pl_engine_plan(e)).total_bytes;
+    pl_mem_usage u;
+
+    if (!DRAW_LINE)
+        return PL_OK;
+    PL_TRY(pl_mem_read_usage(&u, err));
+    return pl_mem_set_line(u.data_bytes > total ? u.data_bytes : total, err);
+}
+
 static pl_status check_plan(const struct options *o, const pl_plan *plan, pl_error *err)
 {
     PL_TRY(pl_plan_check_fits(plan, err));
@@ -179,7 +206,7 @@ static pl_status check_plan(const struct options *o, const pl_plan *plan, pl_err
     }
     if (pl_plan_note(plan)[0])
         fprintf(stderr, "plimsoll: plan: %s\n", pl_plan_note(plan));
-    return DRAW_LINE ? pl_mem_set_line(pl_plan_totals_of(plan).total_bytes, err) : PL_OK;
+    return draw_line(plan, err);
 }
 
 static pl_status plan_run(const char *path, struct options *o, pl_engine_params *p, pl_error *err)
@@ -316,6 +343,8 @@ static pl_status run_model(const char *path, struct options *o, pl_error *err)
         p.on_load_user = &shown;
     }
     s = pl_engine_open(path, &p, &e, err);
+    if (s == PL_OK)
+        s = tighten_line(e, err);
     if (s == PL_OK)
         s = run_and_print(e, o, err);
     pl_engine_close(e);

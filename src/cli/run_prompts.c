@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "cli/input.h"
-#include "plimsoll/chat.h"
 
 enum { MAX_FILE_BYTES = 256 << 20 };
 
@@ -101,7 +100,7 @@ typedef struct texts {
     const pl_engine_model *model;
 } texts;
 
-/* A text of n bytes has at most 3 n ids (plimsoll/text.h). */
+/* A text of n bytes has at most 3 n ids (plimsoll/text.h); one more for what stands in front. */
 static pl_status allocate(size_t n_bytes, pl_run_prompt *p, pl_error *err)
 {
     p->tokens = malloc((3 * n_bytes + 1) * sizeof *p->tokens);
@@ -120,7 +119,6 @@ static pl_status encode_text(const texts *t, pl_run_prompt *p, pl_error *err)
 {
     size_t n_bytes = strlen(p->value), n;
 
-    PL_TRY(allocate(n_bytes, p, err));
     p->tokens[0] = t->model->bos_token_id;
     PL_TRY(pl_tokenizer_encode(t->tokenizer, t->encoder, p->value, n_bytes, PL_ENCODE_ADDED_TOKENS,
                                p->tokens + 1, 3 * n_bytes, &n, err));
@@ -165,55 +163,68 @@ static size_t plain_ranges(const pl_prompt *prompt, pl_text_range *ranges)
     return n;
 }
 
-static pl_status encode_prompt(const texts *t, const pl_prompt *prompt, pl_run_prompt *p,
-                               pl_error *err)
+static pl_status encode_chat(const texts *t, pl_run_prompt *p, pl_error *err)
 {
-    pl_text_range *ranges = malloc((pl_prompt_n_segments(prompt) + 1) * sizeof *ranges);
+    pl_text_range *ranges = malloc((pl_prompt_n_segments(p->chat) + 1) * sizeof *ranges);
     size_t n_bytes, n = 0;
-    const char *text = pl_prompt_text(prompt, &n_bytes);
-    pl_status s = ranges ? allocate(n_bytes, p, err) : out_of_memory(err);
+    const char *text = pl_prompt_text(p->chat, &n_bytes);
+    pl_status s = PL_OK;
 
-    if (s == PL_OK)
-        s = pl_tokenizer_encode_ranges(t->tokenizer, t->encoder, text, n_bytes, ranges,
-                                       plain_ranges(prompt, ranges), p->tokens, 3 * n_bytes + 1, &n,
-                                       err);
+    if (!ranges)
+        return out_of_memory(err);
+    s = pl_tokenizer_encode_ranges(t->tokenizer, t->encoder, text, n_bytes, ranges,
+                                   plain_ranges(p->chat, ranges), p->tokens, 3 * n_bytes + 1, &n,
+                                   err);
     if (s == PL_OK)
         shrink(p, n);
     free(ranges);
+    pl_prompt_destroy(p->chat);
+    p->chat = NULL;
     return s;
 }
 
-static pl_status encode_chat(const texts *t, pl_run_prompt *p, pl_error *err)
+static pl_status prepare_chat(const pl_engine_model *model, pl_run_prompt *p, pl_error *err)
 {
     pl_chat_options options = pl_chat_options_default();
     char *json = conversation(p->value);
-    pl_prompt *prompt = NULL;
+    size_t n_bytes = 0;
     pl_status s;
 
-    options.revision = t->model->is_refresh ? PL_CHAT_0731 : PL_CHAT_V4;
-    s = json ? pl_chat_encode(json, strlen(json), &options, &prompt, err) : out_of_memory(err);
-    if (s == PL_OK)
-        s = encode_prompt(t, prompt, p, err);
-    else if (json)
-        pl_error_prefix(err, "--chat");
-    pl_prompt_destroy(prompt);
+    if (!json)
+        return out_of_memory(err);
+    options.revision = model->is_refresh ? PL_CHAT_0731 : PL_CHAT_V4;
+    s = pl_chat_encode(json, strlen(json), &options, &p->chat, err);
     free(json);
-    return s;
+    if (s != PL_OK) {
+        pl_error_prefix(err, "--chat");
+        return s;
+    }
+    (void)pl_prompt_text(p->chat, &n_bytes);
+    return allocate(n_bytes, p, err);
 }
 
-static pl_status read_one(const texts *t, pl_run_prompt *p, pl_error *err)
+/* All but the tokenizer's work. What is kept is allocated here: behind the tokenizer's memory it would keep that
+ * in the heap. */
+static pl_status prepare(const pl_engine_model *model, pl_run_prompt *p, pl_error *err)
 {
     switch (p->kind) {
     case PL_RUN_TEXT:
-        return encode_text(t, p, err);
+        return allocate(strlen(p->value), p, err);
     case PL_RUN_CHAT:
-        return encode_chat(t, p, err);
+        return prepare_chat(model, p, err);
     case PL_RUN_TOKENS:
         return parse_ids("--tokens", p->value, strlen(p->value), p, err);
     case PL_RUN_TOKENS_FILE:
         return read_ids_file(p, err);
     }
     return pl_error_set(err, PL_ERR_INTERNAL, "run: prompt of unknown kind");
+}
+
+static pl_status encode(const texts *t, pl_run_prompt *p, pl_error *err)
+{
+    if (p->kind == PL_RUN_TEXT)
+        return encode_text(t, p, err);
+    return p->kind == PL_RUN_CHAT ? encode_chat(t, p, err) : PL_OK;
 }
 
 static bool needs_tokenizer(const pl_run_prompts *p)
@@ -230,14 +241,16 @@ pl_status pl_run_prompts_read(pl_run_prompts *p, const char *dir, const pl_engin
     texts t = {.model = model};
     pl_status s = PL_OK;
 
-    if (needs_tokenizer(p)) {
-        PL_TRY(pl_tokenizer_open(dir, &t.tokenizer, err));
-        s = pl_encoder_create(0, &t.encoder);
-        if (s != PL_OK)
-            (void)out_of_memory(err);
-    }
+    for (int i = 0; i < p->n; i++)
+        PL_TRY(prepare(model, &p->prompt[i], err));
+    if (!needs_tokenizer(p))
+        return PL_OK;
+    PL_TRY(pl_tokenizer_open(dir, &t.tokenizer, err));
+    s = pl_encoder_create(0, &t.encoder);
+    if (s != PL_OK)
+        (void)out_of_memory(err);
     for (int i = 0; i < p->n && s == PL_OK; i++)
-        s = read_one(&t, &p->prompt[i], err);
+        s = encode(&t, &p->prompt[i], err);
     pl_encoder_destroy(t.encoder);
     pl_tokenizer_close(t.tokenizer);
     return s;
@@ -264,8 +277,10 @@ uint64_t pl_run_prompts_bytes(const pl_run_prompts *p)
 
 void pl_run_prompts_free(pl_run_prompts *p)
 {
-    for (int i = 0; i < p->n; i++)
+    for (int i = 0; i < p->n; i++) {
+        pl_prompt_destroy(p->prompt[i].chat);
         free(p->prompt[i].tokens);
+    }
     free(p->prompt);
     *p = (pl_run_prompts){0};
 }

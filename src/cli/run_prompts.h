@@ -2,6 +2,7 @@
 #ifndef PL_CLI_RUN_PROMPTS_H
 #define PL_CLI_RUN_PROMPTS_H
 
+#include "plimsoll/chat.h"
 #include "plimsoll/engine.h"
 
 enum { PL_RUN_MAX_PROMPTS = 4096 };
@@ -16,6 +17,7 @@ typedef enum pl_run_prompt_kind {
 typedef struct pl_run_prompt {
     pl_run_prompt_kind kind;
     const char *value; /* of the option, borrowed */
+    pl_prompt *chat;   /* of PL_RUN_CHAT, until it is tokenized */
     int32_t *tokens;
     int32_t n_tokens;
 } pl_run_prompt;
