@@ -42,7 +42,7 @@ static uint64_t pending_bytes(const pl_state_shape *s, int32_t ratio, int32_t di
 pl_cache_geometry pl_cache_geometry_of(const pl_state_shape *s)
 {
     const pl_ops *ops = s->ops;
-    const uint64_t window = (uint64_t)(PL_WINDOW + s->max_draft);
+    const uint64_t window = PL_WINDOW + (uint64_t)s->max_draft;
     const uint64_t n_layers = (uint64_t)s->n_layers + s->has_mtp;
     /* clang-format off */
     const source rows[] = {

@@ -40,7 +40,7 @@ static pl_status choose_ops(const struct options *o, const pl_ops **ops, pl_erro
     pl_level level;
 
     PL_TRY(pl_level_parse(o->level, &level, err));
-    while (strcmp(modes[mode], o->mode) != 0)
+    while (mode < PL_MODE_EXACT && strcmp(modes[mode], o->mode) != 0)
         mode++;
     if (level != PL_LEVEL_F64 && mode != PL_MODE_REC)
         return pl_error_set(err, PL_ERR_UNSUPPORTED,

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/internal.h"
+#include "ops/level.h"
 #include "plimsoll/version.h"
 
 enum { DIGEST_LIMIT_BYTES = 1 << 30, TOUCH_BYTES = 2 << 20 };
@@ -139,7 +140,8 @@ static pl_status open_with(pl_engine *e, pl_checkpoint *c, const pl_engine_param
     PL_TRY(carve(e, err));
     PL_TRY(map(e, pl_weights_bytes(c), &e->weights_memory, err));
     pl_checkpoint_on_progress(c, params->on_load, params->on_load_user);
-    PL_TRY(pl_weights_load(c, e->weights_memory.base, &e->weights, err));
+    PL_TRY(pl_weights_load_as(c, e->weights_memory.base, pl_ops_layout(e->plan->level), &e->weights,
+                              err));
     PL_TRY(pl_forward_init(e->parts.forward, e->weights, s->ops, e->pool, &s->limits, &e->forward,
                            err));
     pl__requests_init(e);

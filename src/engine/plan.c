@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/pool.h"
 #include "base/selftest.h"
+#include "ops/level.h"
 
 enum {
     PROGRAM_BYTES = 5 << 20, /* `plimsoll run` before it opens an engine; a test holds it */
@@ -51,7 +52,7 @@ static pl_status check_params(const pl_engine_params *p, const pl_config *c, pl_
 
 static pl_status choose_level(const char *name, pl_level *level, pl_error *err)
 {
-    static const pl_selftest *const tests[] = {pl_base_selftests, NULL};
+    static const pl_selftest *const tests[] = {pl_base_selftests, pl_ops_selftests, NULL};
     pl_level_choice choice;
     pl_cpu cpu;
 

@@ -8,7 +8,7 @@
 
 const pl_ops *pl__engine_ops(pl_level level)
 {
-    return level == PL_LEVEL_F64 ? pl_ops_f64(PL_MODE_REC) : pl_ops_scalar();
+    return pl_ops_at(level, PL_MODE_REC);
 }
 
 static void layout_requests(const pl_engine_shape *s, pl_regions *t, pl_arena *a,

@@ -142,7 +142,7 @@ static void rewinding(void **unused)
 {
     int32_t ratio[] = {4};
     pl_state_shape shape = {
-        .ops = pl_ops_scalar(), .n_layers = 1, .ratio = ratio, .max_len = 64, .max_draft = 3};
+        .ops = pl_ops_scalar(), .n_layers = 1, .ratio = ratio, .max_len = 256, .max_draft = 3};
     held a = make(&shape, 1);
 
     a.s.n = 12;
