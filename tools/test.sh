@@ -206,12 +206,12 @@ run_suite()
     asan)
         built build-asan gcc $checked -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all &&
             run_tests build-asan --suite unit --suite cli --suite kernels --suite fuzz --timeout-multiplier 15 &&
-            run_tests build-asan --timeout-multiplier 15 f64-nano-exact
+            run_tests build-asan --suite model --timeout-multiplier 15 f64-nano-exact
         ;;
     tsan)
         built build-tsan gcc $checked -Db_sanitize=thread &&
             run_tests build-tsan --suite threads --timeout-multiplier 20 &&
-            run_tests build-tsan --timeout-multiplier 20 f64-nano-exact
+            run_tests build-tsan --suite model --timeout-multiplier 20 f64-nano-exact
         ;;
     valgrind)
         built build-werror gcc $checked -Dc_args=-Og &&

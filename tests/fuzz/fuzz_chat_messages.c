@@ -50,6 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned bits = size ? data[0] : 0;
     const char *json = size ? (const char *)data + 1 : "";
     size_t n = size ? size - 1 : 0, n_text, n_again;
+    const char *text, *text_again;
     pl_prompt *p, *q;
     pl_error err = {0}, again = {0};
     pl_status status;
@@ -73,8 +74,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     check_prompt(p, options.trust_special_tokens);
-    FUZZ_CHECK(memcmp(pl_prompt_text(p, &n_text), pl_prompt_text(q, &n_again), n_text) == 0);
+    text = pl_prompt_text(p, &n_text);
+    text_again = pl_prompt_text(q, &n_again);
     FUZZ_CHECK(n_text == n_again && n_text <= options.max_prompt_bytes);
+    FUZZ_CHECK(memcmp(text, text_again, n_text) == 0);
     pl_prompt_destroy(p);
     pl_prompt_destroy(q);
     return 0;
