@@ -50,9 +50,9 @@ static pl_rows rows(layout *l, uint64_t n, int32_t data_bytes, int32_t scale_byt
 
 static void layout_compress(layout *l, pl_compress_ws *w, int32_t dim)
 {
-    uint64_t n_seqs = (uint64_t)l->limits->max_seqs;
+    uint64_t n_seqs = (uint64_t)l->limits->max_seqs, max_draft = (uint64_t)l->limits->max_draft;
     /* Of each sequence at most one more than its share, and as many of replayed drafts. */
-    uint64_t entries = l->n / 4 + (uint64_t)(1 + l->limits->max_draft / 4 + 1) * n_seqs;
+    uint64_t entries = l->n / 4 + (1 + max_draft / 4 + 1) * n_seqs;
     uint64_t state = l->ops->compress_state_bytes(4, dim);
 
     if (dim == PL_HEAD_DIM && l->ops->compress_state_bytes(128, dim) > state)

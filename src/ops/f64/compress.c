@@ -54,7 +54,8 @@ static double emit(const pl_op_env *env, const pl_compress_args *a, const double
                    const double *score, int64_t c)
 {
     shape s = shape_of(a->ratio, a->dim);
-    double k[PL_WINDOW], z[PL_WINDOW];
+    /* Ratios 4 and 128 fill 8 rows and all; the initialiser is for readers that cannot know so. */
+    double k[PL_WINDOW] = {0}, z[PL_WINDOW] = {0};
 
     for (int64_t r = 0; r < s.rows; r++) {
         int64_t column = a->ratio == 4 && r >= 4 ? a->dim + c : c;
