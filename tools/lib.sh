@@ -138,10 +138,12 @@ configure()
     say "$wanted" >"$dir/.configured"
 }
 
-# build DIR: says something only when it fails.
+# build DIR [TARGET...]: says something only when it fails.
 build()
 {
-    ninja -C "$1" -j "$(jobs)" >"$1/build.log" 2>&1 && return 0
-    sed -n '/^FAILED:\|error:\|ERROR:/,$p' "$1/build.log" | grep -v '^\[[0-9/]*\] ' | head -n 200
+    dir=$1
+    shift
+    ninja -C "$dir" -j "$(jobs)" "$@" >"$dir/build.log" 2>&1 && return 0
+    sed -n '/^FAILED:\|error:\|ERROR:/,$p' "$dir/build.log" | grep -v '^\[[0-9/]*\] ' | head -n 200
     return 1
 }

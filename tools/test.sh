@@ -153,11 +153,12 @@ run_tests()
     fi
 }
 
-# built DIR COMPILER OPTIONS...: configures and builds, as one case where that fails.
-built()
+# compile DIR [SUITE | TEST]...: builds what these tests need, or else everything but the checkpoints that tests read; as
+# one case where that fails.
+compile()
 {
-    configure "$@"
-    build "$1" >"$log" 2>&1 || {
+    # First build.ninja: the list of tests may be older than meson.build.
+    { build "$1" build.ninja && targets=$(tools/test-targets "$@") && build "$1" $targets; } >"$log" 2>&1 || {
         say "  $1: does not build"
         cat "$log"
         add 0 1 0
@@ -165,19 +166,16 @@ built()
     }
 }
 
+# plain_build SUITE: what it needs in the optimised build.
 plain_build()
 {
     if [ -f build/build.ninja ] && [ ! -f build/.configured ]; then
         # Set up by hand: its options stay, but there must be tests.
         meson configure build -Dtests=true >/dev/null
-        build build >"$log" 2>&1 || {
-            cat "$log"
-            add 0 1 0
-            return 1
-        }
-        return 0
+    else
+        configure build gcc --buildtype=release -Dtests=true
     fi
-    built build gcc --buildtype=release -Dtests=true
+    compile build "$1"
 }
 
 # Debug information without the cost of -O0; assertions are on in every build that is not a release.
@@ -187,41 +185,47 @@ run_suite()
 {
     case $1 in
     style | header | symbols | unit | engine | cli | kernels | fuzz | tidy | oracle)
-        plain_build && run_tests build --suite "$1"
+        plain_build "$1" && run_tests build --suite "$1"
         ;;
     model)
         # Others are in suite golden: they need files that are not there yet.
-        plain_build && run_tests build --suite model
+        plain_build model && run_tests build --suite model
         ;;
     golden)
-        plain_build && one 'golden files recomputed' ninja -C build golden-all && run_tests build --suite golden
+        plain_build golden && one 'golden files recomputed' ninja -C build golden-all &&
+            run_tests build --suite golden
         ;;
     werror)
-        built build-werror gcc $checked -Dc_args=-Og && one 'no warnings' true && run_tests build-werror --suite unit
+        configure build-werror gcc $checked -Dc_args=-Og
+        compile build-werror && one 'no warnings' true && run_tests build-werror --suite unit
         ;;
     clang)
-        built build-clang clang-14 $checked && one 'no warnings' true &&
+        configure build-clang clang-14 $checked
+        compile build-clang && one 'no warnings' true &&
             run_tests build-clang --suite unit --suite kernels
         ;;
     asan)
-        built build-asan gcc $checked -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all &&
+        configure build-asan gcc $checked -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
+        compile build-asan unit cli kernels fuzz f64-nano-exact &&
             run_tests build-asan --suite unit --suite cli --suite kernels --suite fuzz --timeout-multiplier 15 &&
             run_tests build-asan --suite model --timeout-multiplier 15 f64-nano-exact
         ;;
     tsan)
-        built build-tsan gcc $checked -Db_sanitize=thread &&
+        configure build-tsan gcc $checked -Db_sanitize=thread
+        compile build-tsan threads f64-nano-exact &&
             run_tests build-tsan --suite threads --timeout-multiplier 20 &&
             run_tests build-tsan --suite model --timeout-multiplier 20 f64-nano-exact
         ;;
     valgrind)
-        built build-werror gcc $checked -Dc_args=-Og &&
+        configure build-werror gcc $checked -Dc_args=-Og
+        compile build-werror unit &&
             run_tests build-werror --suite unit --timeout-multiplier 60 \
                 --wrapper 'valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite'
         ;;
     repeat)
         for dir in build-werror build-clang; do
-            built $dir "$([ $dir = build-clang ] && echo clang-14 || echo gcc)" $checked &&
-                run_tests $dir --suite unit --repeat 20
+            configure $dir "$([ $dir = build-clang ] && echo clang-14 || echo gcc)" $checked
+            compile $dir unit && run_tests $dir --suite unit --repeat 20
         done
         ;;
     fuzzing) run_fuzzing ;;
@@ -231,8 +235,9 @@ run_suite()
 # New inputs stay in build-fuzz/NAME; what is found (crash-..., timeout-...) in the top of that folder.
 run_fuzzing()
 {
-    built build-fuzz clang-14 --buildtype=debugoptimized -Dtests=true -Dfuzz=true -Db_lundef=false \
-        -Db_sanitize=address,undefined -Dc_args='-fsanitize=fuzzer-no-link -fno-sanitize-recover=all' || return
+    configure build-fuzz clang-14 --buildtype=debugoptimized -Dtests=true -Dfuzz=true -Db_lundef=false \
+        -Db_sanitize=address,undefined -Dc_args='-fsanitize=fuzzer-no-link -fno-sanitize-recover=all'
+    compile build-fuzz || return
     for target in build-fuzz/tests/fuzz/fuzz_*; do
         [ -x "$target" ] && [ -f "$target" ] || continue
         name=${target##*/fuzz_}

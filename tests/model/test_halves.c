@@ -229,8 +229,7 @@ static void stored_wo_a(const pl_op_env *env, const pl_linear_job *job, int64_t 
 
 static void test_halves(void **unused)
 {
-    pl_ops ours =
-        *pl_ops_f64(PL_MODE_REC); /* with selections forced, of rec only the query norm is left */
+    pl_ops ours = *pl_ops_f64(PL_MODE_REC); /* selections are forced: the query norm is left */
 
     ours.linear_fp8_a16 = stored_wo_a;
     run(pl_ops_f64(mode), visit_reference);

@@ -2,6 +2,7 @@
 import os
 import sys
 import tempfile
+import time
 import traceback
 
 import numpy as np
@@ -84,9 +85,10 @@ def run_all():
     failed = 0
     print("1..%d" % len(TESTS))
     for i, fn in enumerate(TESTS, 1):
+        begun = time.monotonic()
         try:
             fn()
-            print("ok %d - %s" % (i, fn.__name__), flush=True)
+            print("ok %d - %s # %.1f s" % (i, fn.__name__, time.monotonic() - begun), flush=True)
         except Skipped as e:
             print("ok %d - %s # SKIP %s" % (i, fn.__name__, e), flush=True)
         except Exception:
