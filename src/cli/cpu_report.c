@@ -12,18 +12,16 @@ static const pl_selftest *const selftests[] = {pl_base_selftests, pl_ops_selftes
  * compare with the operator tables. */
 enum { DEFINITION = 1u << PL_LEVEL_SCALAR | 1u << PL_LEVEL_F64 };
 #ifdef PL_HAVE_AVX2
-enum { LINEAR = DEFINITION | 1u << PL_LEVEL_AVX2 };
+enum { VECTOR = DEFINITION | 1u << PL_LEVEL_AVX2 };
 #else
-enum { LINEAR = DEFINITION };
+enum { VECTOR = DEFINITION };
 #endif
 
 const pl_cpu_operators pl_cpu_operator_groups[] = {
-    {"linear_fp8", LINEAR},     {"linear_fp8_a16", LINEAR},
-    {"linear_fp4", LINEAR},     {"linear_bf16", LINEAR},
-    {"attention", DEFINITION},  {"indexer", DEFINITION},
-    {"compressor", DEFINITION}, {"quantise", DEFINITION},
-    {"norm_rope", DEFINITION},  {"hyper_connections", DEFINITION},
-    {"experts", DEFINITION},    {NULL, 0},
+    {"linear_fp8", VECTOR},        {"linear_fp8_a16", VECTOR}, {"linear_fp4", VECTOR},
+    {"linear_bf16", VECTOR},       {"attention", VECTOR},      {"indexer", VECTOR},
+    {"compressor", DEFINITION},    {"quantise", DEFINITION},   {"norm_rope", VECTOR},
+    {"hyper_connections", VECTOR}, {"experts", VECTOR},        {NULL, 0},
 };
 
 pl_level pl_cpu_operators_level(const pl_cpu_operators *o, pl_level chosen)

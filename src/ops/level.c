@@ -50,13 +50,37 @@ pl_weight_layout pl_ops_layout(pl_level level)
         .level = LEVEL, .name = "linear_bf16", .run = of##_bf16          \
     }
 
+#define ROWS_TEST(of, name, which)                                \
+    static pl_status of##_##name(pl_error *err)                   \
+    {                                                             \
+        return pl__simd_rows_selftest(pl_ops_##of(), which, err); \
+    }
+
+#define ROWS_TESTS(of)                                \
+    ROWS_TEST(of, attention, PL_SIMD_ATTENTION)       \
+    ROWS_TEST(of, indexer, PL_SIMD_INDEXER)           \
+    ROWS_TEST(of, hyper_connections, PL_SIMD_STREAMS) \
+    ROWS_TEST(of, norm_rope, PL_SIMD_NORM)            \
+    ROWS_TEST(of, experts, PL_SIMD_EXPERTS)
+
+#define ROWS_ROWS(LEVEL, of)                                                          \
+    {.level = LEVEL, .name = "attention", .run = of##_attention},                     \
+        {.level = LEVEL, .name = "indexer", .run = of##_indexer},                     \
+        {.level = LEVEL, .name = "hyper_connections", .run = of##_hyper_connections}, \
+        {.level = LEVEL, .name = "norm_rope", .run = of##_norm_rope},                 \
+    {                                                                                 \
+        .level = LEVEL, .name = "experts", .run = of##_experts                        \
+    }
+
 #ifdef PL_HAVE_AVX2
 LINEAR_TESTS(avx2)
+ROWS_TESTS(avx2)
 #endif
 
 const pl_selftest pl_ops_selftests[] = {
 #ifdef PL_HAVE_AVX2
     LINEAR_ROWS(PL_LEVEL_AVX2, avx2),
+    ROWS_ROWS(PL_LEVEL_AVX2, avx2),
 #endif
     {0},
 };

@@ -10,7 +10,7 @@
 #include "kernels/levels.h"
 #include "kernels/run.h"
 
-static const kern_op *const operators[] = {kern_linear_ops};
+static const kern_op *const operators[] = {kern_linear_ops, kern_attention_ops, kern_streams_ops};
 
 typedef struct options {
     const char *op, *isa, *problem;

@@ -30,7 +30,10 @@ typedef struct kern_op {
     int kind; /* the operator file's own */
 } kern_op;
 
-extern const kern_op kern_linear_ops[]; /* ends with a NULL name */
+/* Lists end with a NULL name. */
+extern const kern_op kern_linear_ops[];
+extern const kern_op kern_attention_ops[];
+extern const kern_op kern_streams_ops[];
 
 /* ---- problem lines */
 

@@ -133,7 +133,13 @@ static void operators_say_which_levels_have_kernels(void **state)
                        : strcmp(o->name, "linear_bf16") == 0
                            ? ops->linear_bf16 != scalar->linear_bf16
                        : strcmp(o->name, "attention") == 0 ? ops->attention != scalar->attention
-                                                           : false;
+                       : strcmp(o->name, "indexer") == 0   ? ops->index_topk != scalar->index_topk
+                       : strcmp(o->name, "norm_rope") == 0 ? ops->rms_norm != scalar->rms_norm
+                       : strcmp(o->name, "experts") == 0   ? ops->swiglu != scalar->swiglu
+                       : strcmp(o->name, "hyper_connections") == 0 ? ops->hc_dots != scalar->hc_dots
+                       : strcmp(o->name, "compressor") == 0 ? ops->compress != scalar->compress
+                       : strcmp(o->name, "quantise") == 0   ? ops->quantise != scalar->quantise
+                                                            : true;
             assert_int_equal(o->levels >> l & 1, own);
         }
     }

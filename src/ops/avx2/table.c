@@ -2,24 +2,33 @@
  * chosen. */
 #include "ops/avx2/avx2.h"
 #include "ops/scalar/scalar.h"
+#include "ops/simd/attention.h"
 #include "ops/simd/linear.h"
+#include "ops/simd/streams.h"
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 static uint64_t scratch_bytes(const pl_ops_shape *shape)
 {
     uint64_t scalar = pl_ops_scalar()->scratch_bytes(shape);
-    uint64_t own = pl__simd_linear_scratch_bytes(shape->max_k);
+    uint64_t own = max_u64(pl__simd_linear_scratch_bytes(shape->max_k),
+                           max_u64(PL_SIMD_ATTENTION_BYTES, PL_SIMD_STREAMS_BYTES));
 
-    return own > scalar ? own : scalar;
+    return max_u64(own, scalar);
 }
 
 static const pl_ops table = {
-    PL__SCALAR_ALL_BUT_LINEAR,
+    PL__SCALAR_SHARED,
     .name = "avx2",
     .scratch_bytes = scratch_bytes,
     .linear_fp8 = pl__avx2_linear_fp8,
     .linear_fp8_a16 = pl__avx2_linear_fp8_a16,
     .linear_fp4 = pl__avx2_linear_fp4,
     .linear_bf16 = pl__avx2_linear_bf16,
+    PL__SIMD_ENTRIES(avx2),
 };
 
 const pl_ops *pl_ops_avx2(void)

@@ -47,6 +47,11 @@ void pl__scalar_rotate(const pl_angles *angles, int64_t t, bool inverse, float *
 /* A cache row as 512 floats. */
 void pl__scalar_kv_widen(const pl_rows *rows, int64_t i, float *out);
 
+/* What hc_pre and hc_head do but for the sum over streams: the weights of the 4 streams of token t; hc_pre's post
+ * and comb. */
+void pl__scalar_hc_mix(const pl_hc_pre_args *a, int64_t t, float *pre);
+void pl__scalar_hc_head_mix(const pl_hc_head_args *a, int64_t t, float *p);
+
 pl_embed_fn pl__scalar_embed;
 pl_hc_dots_fn pl__scalar_hc_dots;
 pl_hc_pre_fn pl__scalar_hc_pre;
@@ -85,9 +90,10 @@ void pl__scalar_act_set(const float *in, int64_t n, void *act);
 void pl__scalar_acc_get(const void *acc, int64_t n, float *out);
 void pl__scalar_key_get(const pl_rows *rows, int64_t i, float *out);
 
-/* Entries that the vector levels take as they are: everything but name, scratch and the linear layers. */
+/* Entries that the vector levels take as they are: formats, and operators that no time is spent in or that wait
+ * for vector kernels. */
 /* clang-format off */
-#define PL__SCALAR_ALL_BUT_LINEAR \
+#define PL__SCALAR_SHARED \
     .mode = PL_MODE_REC, \
     .act_bytes = sizeof(uint16_t), \
     .acc_bytes = sizeof(float), \
@@ -103,28 +109,17 @@ void pl__scalar_key_get(const pl_rows *rows, int64_t i, float *out);
     .kv_get = pl__scalar_kv_widen, \
     .key_get = pl__scalar_key_get, \
     .embed = pl__scalar_embed, \
-    .hc_dots = pl__scalar_hc_dots, \
-    .hc_pre = pl__scalar_hc_pre, \
-    .hc_post = pl__scalar_hc_post, \
-    .hc_head = pl__scalar_hc_head, \
     .mtp_join = pl__scalar_mtp_join, \
-    .rms_norm = pl__scalar_rms_norm, \
     .rope_angles = pl__scalar_rope_angles, \
-    .q_norm_rope = pl__scalar_q_norm_rope, \
-    .unrope = pl__scalar_unrope, \
     .quantise = pl__scalar_quantise, \
     .kv_store = pl__scalar_kv_store, \
-    .attention = pl__scalar_attention, \
     .compress = pl__scalar_compress, \
     .compress_reset = pl__scalar_compress_reset, \
     .key_store = pl__scalar_key_store, \
     .index_query = pl__scalar_index_query, \
-    .index_topk = pl__scalar_index_topk, \
     .index_merge = pl__scalar_index_merge, \
     .route = pl__scalar_route, \
-    .route_weights = pl__scalar_route_weights, \
-    .swiglu = pl__scalar_swiglu, \
-    .moe_sum = pl__scalar_moe_sum
+    .route_weights = pl__scalar_route_weights
 /* clang-format on */
 
 #endif

@@ -104,28 +104,34 @@ static void weighted_sum(const float weight[S], const uint16_t *x, int64_t dim, 
     }
 }
 
-void pl__scalar_hc_pre(const pl_op_env *env, const pl_hc_pre_args *a, int64_t begin, int64_t end)
+void pl__scalar_hc_mix(const pl_hc_pre_args *a, int64_t t, float *pre)
 {
     const float *base = a->base.data, *scale = a->scale.data;
+    const float *dot = (const float *)a->m + t * (PL_HC_OUT + 1);
+    float rr = pl__scalar_rsqrt(dot[PL_HC_OUT], a->rms_eps), C[S][S];
+    float *post = (float *)a->post + t * S, *comb = (float *)a->comb + t * S * S;
 
-    for (int64_t t = begin; t < end; t++) {
-        const float *dot = (const float *)a->m + t * (PL_HC_OUT + 1);
-        float rr = pl__scalar_rsqrt(dot[PL_HC_OUT], a->rms_eps), pre[S], C[S][S];
-        float *post = (float *)a->post + t * S, *comb = (float *)a->comb + t * S * S;
-
-        for (int i = 0; i < S; i++) {
-            pre[i] = pl_sigmoid_f32(dot[i] * rr * scale[0] + base[i]) + a->hc_eps;
-            post[i] = 2.0f * pl_sigmoid_f32(dot[S + i] * rr * scale[1] + base[S + i]);
-        }
-        for (int i = 0; i < S * S; i++)
-            C[i / S][i % S] = dot[2 * S + i] * rr * scale[2] + base[2 * S + i];
-        sinkhorn_rows(C, a->hc_eps, true);
+    for (int i = 0; i < S; i++) {
+        pre[i] = pl_sigmoid_f32(dot[i] * rr * scale[0] + base[i]) + a->hc_eps;
+        post[i] = 2.0f * pl_sigmoid_f32(dot[S + i] * rr * scale[1] + base[S + i]);
+    }
+    for (int i = 0; i < S * S; i++)
+        C[i / S][i % S] = dot[2 * S + i] * rr * scale[2] + base[2 * S + i];
+    sinkhorn_rows(C, a->hc_eps, true);
+    sinkhorn_columns(C, a->hc_eps);
+    for (int32_t i = 1; i < a->sinkhorn_iters; i++) {
+        sinkhorn_rows(C, a->hc_eps, false);
         sinkhorn_columns(C, a->hc_eps);
-        for (int32_t i = 1; i < a->sinkhorn_iters; i++) {
-            sinkhorn_rows(C, a->hc_eps, false);
-            sinkhorn_columns(C, a->hc_eps);
-        }
-        memcpy(comb, C, sizeof C);
+    }
+    memcpy(comb, C, sizeof C);
+}
+
+void pl__scalar_hc_pre(const pl_op_env *env, const pl_hc_pre_args *a, int64_t begin, int64_t end)
+{
+    for (int64_t t = begin; t < end; t++) {
+        float pre[S];
+
+        pl__scalar_hc_mix(a, t, pre);
         weighted_sum(pre, (const uint16_t *)a->x + t * S * a->dim, a->dim,
                      (uint16_t *)a->y + t * a->dim);
     }
@@ -156,17 +162,23 @@ void pl__scalar_hc_post(const pl_op_env *env, const pl_hc_post_args *a, int64_t 
     }
 }
 
-void pl__scalar_hc_head(const pl_op_env *env, const pl_hc_head_args *a, int64_t begin, int64_t end)
+void pl__scalar_hc_head_mix(const pl_hc_head_args *a, int64_t t, float *p)
 {
     const float *base = a->base.data, *scale = a->scale.data;
+    const float *dot = (const float *)a->m + t * (S + 1);
+    float rr = pl__scalar_rsqrt(dot[S], a->rms_eps);
 
+    for (int i = 0; i < S; i++)
+        p[i] = pl_sigmoid_f32(dot[i] * rr * scale[0] + base[i]) + a->hc_eps;
+}
+
+void pl__scalar_hc_head(const pl_op_env *env, const pl_hc_head_args *a, int64_t begin, int64_t end)
+{
     for (int64_t t = begin; t < end; t++) {
-        const float *dot = (const float *)a->m + t * (S + 1);
         int64_t from = a->rows ? a->rows[t] : t;
-        float rr = pl__scalar_rsqrt(dot[S], a->rms_eps), p[S];
+        float p[S];
 
-        for (int i = 0; i < S; i++)
-            p[i] = pl_sigmoid_f32(dot[i] * rr * scale[0] + base[i]) + a->hc_eps;
+        pl__scalar_hc_head_mix(a, t, p);
         weighted_sum(p, (const uint16_t *)a->x + from * S * a->dim, a->dim,
                      (uint16_t *)a->y + t * a->dim);
     }

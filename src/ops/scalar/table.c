@@ -43,13 +43,24 @@ void pl__scalar_key_get(const pl_rows *rows, int64_t i, float *out)
 }
 
 static const pl_ops table = {
-    PL__SCALAR_ALL_BUT_LINEAR,
+    PL__SCALAR_SHARED,
     .name = "scalar",
     .scratch_bytes = scratch_bytes,
     .linear_fp8 = pl__scalar_linear_fp8,
     .linear_fp8_a16 = pl__scalar_linear_fp8_a16,
     .linear_fp4 = pl__scalar_linear_fp4,
     .linear_bf16 = pl__scalar_linear_bf16,
+    .hc_dots = pl__scalar_hc_dots,
+    .hc_pre = pl__scalar_hc_pre,
+    .hc_post = pl__scalar_hc_post,
+    .hc_head = pl__scalar_hc_head,
+    .rms_norm = pl__scalar_rms_norm,
+    .q_norm_rope = pl__scalar_q_norm_rope,
+    .unrope = pl__scalar_unrope,
+    .attention = pl__scalar_attention,
+    .index_topk = pl__scalar_index_topk,
+    .swiglu = pl__scalar_swiglu,
+    .moe_sum = pl__scalar_moe_sum,
 };
 
 const pl_ops *pl_ops_scalar(void)

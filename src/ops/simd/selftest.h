@@ -1,4 +1,4 @@
-/* Start-up test of a vector level's linear layers. */
+/* Start-up tests of a vector level's kernels. */
 #ifndef PL_OPS_SIMD_SELFTEST_H
 #define PL_OPS_SIMD_SELFTEST_H
 
@@ -9,5 +9,16 @@
  * weights. Takes 300 KiB of stack. */
 pl_status pl__simd_linear_selftest(const pl_ops *ops, pl_weight_format format, bool a16,
                                    pl_error *err);
+
+typedef enum pl_simd_rows_test {
+    PL_SIMD_ATTENTION,
+    PL_SIMD_INDEXER,
+    PL_SIMD_STREAMS,
+    PL_SIMD_NORM,
+    PL_SIMD_EXPERTS,
+} pl_simd_rows_test;
+
+/* A few tokens through the other kernels of the level, against level scalar. Takes 600 KiB of stack. */
+pl_status pl__simd_rows_selftest(const pl_ops *ops, pl_simd_rows_test which, pl_error *err);
 
 #endif

@@ -1,0 +1,38 @@
+/* The kernels that are written once for all vector levels (simd/vec.h): their prototypes and table entries. */
+#ifndef PL_OPS_SIMD_KERNELS_H
+#define PL_OPS_SIMD_KERNELS_H
+
+#include "ops/ops.h"
+
+#define PL__JOIN2(level, name) pl__##level##_##name
+#define PL__JOIN(level, name)  PL__JOIN2(level, name)
+
+/* clang-format off */
+#define PL__SIMD_PROTOTYPES(level) \
+    pl_hc_dots_fn PL__JOIN(level, hc_dots); \
+    pl_hc_pre_fn PL__JOIN(level, hc_pre); \
+    pl_hc_post_fn PL__JOIN(level, hc_post); \
+    pl_hc_head_fn PL__JOIN(level, hc_head); \
+    pl_rms_norm_fn PL__JOIN(level, rms_norm); \
+    pl_q_norm_rope_fn PL__JOIN(level, q_norm_rope); \
+    pl_unrope_fn PL__JOIN(level, unrope); \
+    pl_attention_fn PL__JOIN(level, attention); \
+    pl_index_topk_fn PL__JOIN(level, index_topk); \
+    pl_swiglu_fn PL__JOIN(level, swiglu); \
+    pl_moe_sum_fn PL__JOIN(level, moe_sum)
+
+#define PL__SIMD_ENTRIES(level) \
+    .hc_dots = PL__JOIN(level, hc_dots), \
+    .hc_pre = PL__JOIN(level, hc_pre), \
+    .hc_post = PL__JOIN(level, hc_post), \
+    .hc_head = PL__JOIN(level, hc_head), \
+    .rms_norm = PL__JOIN(level, rms_norm), \
+    .q_norm_rope = PL__JOIN(level, q_norm_rope), \
+    .unrope = PL__JOIN(level, unrope), \
+    .attention = PL__JOIN(level, attention), \
+    .index_topk = PL__JOIN(level, index_topk), \
+    .swiglu = PL__JOIN(level, swiglu), \
+    .moe_sum = PL__JOIN(level, moe_sum)
+/* clang-format on */
+
+#endif
