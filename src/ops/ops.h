@@ -16,6 +16,7 @@
 #include "ops/op.h"
 #include "ops/rows.h"
 #include "ops/streams.h"
+#include "ops/varlen.h"
 
 /* The largest arguments that will occur; scratch is sized by it. */
 typedef struct pl_ops_shape {
@@ -60,6 +61,7 @@ typedef struct pl_ops {
 
     pl_kv_store_fn *kv_store;
     pl_attention_fn *attention;
+    pl_varlen_fn *attention_varlen; /* scratch: PL_VARLEN_SCRATCH_BYTES; NULL at level f64 */
 
     pl_compress_fn *compress;
     pl_compress_reset_fn *compress_reset;

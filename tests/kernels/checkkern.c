@@ -10,7 +10,8 @@
 #include "kernels/levels.h"
 #include "kernels/run.h"
 
-static const kern_op *const operators[] = {kern_linear_ops, kern_attention_ops, kern_streams_ops};
+static const kern_op *const operators[] = {kern_linear_ops, kern_attention_ops, kern_streams_ops,
+                                           kern_varlen_ops};
 
 typedef struct options {
     const char *op, *isa, *problem;

@@ -34,6 +34,7 @@ typedef struct kern_op {
 extern const kern_op kern_linear_ops[];
 extern const kern_op kern_attention_ops[];
 extern const kern_op kern_streams_ops[];
+extern const kern_op kern_varlen_ops[];
 
 /* ---- problem lines */
 

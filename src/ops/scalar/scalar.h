@@ -52,6 +52,10 @@ void pl__scalar_kv_widen(const pl_rows *rows, int64_t i, float *out);
 void pl__scalar_hc_mix(const pl_hc_pre_args *a, int64_t t, float *pre);
 void pl__scalar_hc_head_mix(const pl_hc_head_args *a, int64_t t, float *p);
 
+/* What is left of a row of attention_varlen: its LSE is stored, *den is what o is divided by. `any`: it saw a key. */
+void pl__scalar_varlen_finish(const pl_varlen_args *a, int64_t token, int32_t head, bool any,
+                              float m, float l, float *den);
+
 pl_embed_fn pl__scalar_embed;
 pl_hc_dots_fn pl__scalar_hc_dots;
 pl_hc_pre_fn pl__scalar_hc_pre;
@@ -69,6 +73,7 @@ pl_linear_fn pl__scalar_linear_fp4;
 pl_linear_fn pl__scalar_linear_bf16;
 pl_kv_store_fn pl__scalar_kv_store;
 pl_attention_fn pl__scalar_attention;
+pl_varlen_fn pl__scalar_attention_varlen;
 pl_compress_fn pl__scalar_compress;
 pl_compress_reset_fn pl__scalar_compress_reset;
 pl_key_store_fn pl__scalar_key_store;

@@ -58,6 +58,7 @@ static const pl_ops table = {
     .q_norm_rope = pl__scalar_q_norm_rope,
     .unrope = pl__scalar_unrope,
     .attention = pl__scalar_attention,
+    .attention_varlen = pl__scalar_attention_varlen,
     .index_topk = pl__scalar_index_topk,
     .swiglu = pl__scalar_swiglu,
     .moe_sum = pl__scalar_moe_sum,

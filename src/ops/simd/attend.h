@@ -8,9 +8,13 @@
 
 #include "ops/simd/vec.h"
 
+/* Query rows of a group, a multiple of ATT_SLICE; a kernel that wants more says so before it includes this. */
+#ifndef ATT_ROWS
+#define ATT_ROWS 32
+#endif
+
 enum {
     ATT_BLOCK = 64, /* slots */
-    ATT_ROWS = 32,  /* query rows of a group */
     ATT_SLICE = 16, /* rows that share a register tile of scores */
     ATT_STEP = 128, /* dims between two visits of the scores' tile */
     ATT_PAD =

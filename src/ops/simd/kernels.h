@@ -17,6 +17,7 @@
     pl_q_norm_rope_fn PL__JOIN(level, q_norm_rope); \
     pl_unrope_fn PL__JOIN(level, unrope); \
     pl_attention_fn PL__JOIN(level, attention); \
+    pl_varlen_fn PL__JOIN(level, attention_varlen); \
     pl_index_topk_fn PL__JOIN(level, index_topk); \
     pl_swiglu_fn PL__JOIN(level, swiglu); \
     pl_moe_sum_fn PL__JOIN(level, moe_sum)
@@ -30,6 +31,7 @@
     .q_norm_rope = PL__JOIN(level, q_norm_rope), \
     .unrope = PL__JOIN(level, unrope), \
     .attention = PL__JOIN(level, attention), \
+    .attention_varlen = PL__JOIN(level, attention_varlen), \
     .index_topk = PL__JOIN(level, index_topk), \
     .swiglu = PL__JOIN(level, swiglu), \
     .moe_sum = PL__JOIN(level, moe_sum)

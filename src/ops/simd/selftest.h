@@ -12,13 +12,14 @@ pl_status pl__simd_linear_selftest(const pl_ops *ops, pl_weight_format format, b
 
 typedef enum pl_simd_rows_test {
     PL_SIMD_ATTENTION,
+    PL_SIMD_VARLEN,
     PL_SIMD_INDEXER,
     PL_SIMD_STREAMS,
     PL_SIMD_NORM,
     PL_SIMD_EXPERTS,
 } pl_simd_rows_test;
 
-/* A few tokens through the other kernels of the level, against level scalar. Takes 600 KiB of stack. */
+/* A few tokens through the other kernels of the level, against level scalar. Takes 900 KiB of stack. */
 pl_status pl__simd_rows_selftest(const pl_ops *ops, pl_simd_rows_test which, pl_error *err);
 
 #endif

@@ -19,7 +19,7 @@ enum {
 };
 
 typedef struct problem {
-    _Alignas(64) uint8_t scratch[304 * 1024];
+    _Alignas(64) uint8_t scratch[PL_VARLEN_SCRATCH_BYTES];
     uint8_t rows[PL_WINDOW + TOKENS + KEYS][ROW], index_rows[TOKENS * HEADS + KEYS][68];
     uint16_t act[N_ACT > N_OUT ? N_ACT : N_OUT];
     float acc[PL_HC_OUT * PL_HC_MULT * DIM];
@@ -101,6 +101,37 @@ static size_t run_attention(const pl_ops *ops, problem *p, const pl_op_env *env,
     return N_OUT / 2;
 }
 
+static size_t run_varlen(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
+{
+    static const int32_t cu_q[] = {0, 9, 10}, cu_k[] = {0, 90, 93};
+    pl_varlen_tensor q = {p->act, 4 * 24, 24, 0}, kv = {p->act, 24, 24, 0};
+    pl_varlen_args a = {.type = PL_VARLEN_BF16,
+                        .n_seqs = 2,
+                        .n_heads = 4,
+                        .n_kv_heads = 1,
+                        .dim = 24,
+                        .value_dim = 24,
+                        .cu_q = cu_q,
+                        .cu_k = cu_k,
+                        .q = q,
+                        .k = kv,
+                        .v = kv,
+                        .left = 70,
+                        .right = 0,
+                        .scale = 0.2f,
+                        .cap = 20,
+                        .sink = p->acc,
+                        .n_sinks = 1,
+                        .out = out,
+                        .out_token_stride = (int64_t)4 * 24,
+                        .out_head_stride = 24,
+                        .lse_stride = 10};
+
+    a.lse = (float *)(out + 10 * 4 * 24 / 2);
+    ops->attention_varlen(env, &a, 0, pl_varlen_units(&a));
+    return 10 * 4 * 24 / 2 + 10 * 4;
+}
+
 static size_t run_index_topk(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
 {
     const int32_t seq_of[TOKENS] = {0}, position[TOKENS] = {START, START + 1};
@@ -179,6 +210,7 @@ pl_status pl__simd_rows_selftest(const pl_ops *ops, pl_simd_rows_test which, pl_
         bool act; /* outputs of 16 bits */
     } tests[] = {
         [PL_SIMD_ATTENTION] = {"attention", run_attention, true},
+        [PL_SIMD_VARLEN] = {"attention_varlen", run_varlen, true},
         [PL_SIMD_INDEXER] = {"indexer", run_index_topk, false},
         [PL_SIMD_STREAMS] = {"hyper_connections", run_streams, true},
         [PL_SIMD_NORM] = {"norm_rope", run_norm, true},

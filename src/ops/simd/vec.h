@@ -154,6 +154,21 @@ INLINE vf vf_round_bf16(vf x)
     return vf_from_bits(_mm256_slli_epi32(vf_bf16_bits(x), 16));
 }
 
+INLINE vf vf_load_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+INLINE void vf_store_f16(uint16_t *p, vf x)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+INLINE vf vf_round_f16(vf x)
+{
+    return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
 INLINE vf vf_exp(vf x)
 {
     const vf magic = vf_set(0x1.8p23f);

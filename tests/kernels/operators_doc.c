@@ -1,0 +1,102 @@
+/* operators_doc OPERATORS.md: every operator of the table has its row, no row has none, and the last column names the
+ * vector levels that have a kernel of their own. */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/ops.h"
+
+#define OPERATORS(X)                                                                       \
+    X(embed)                                                                               \
+    X(hc_dots) X(hc_pre) X(hc_post) X(hc_head) X(mtp_join) X(rms_norm) X(rope_angles)      \
+        X(q_norm_rope) X(unrope) X(quantise) X(linear_fp8) X(linear_fp8_a16) X(linear_fp4) \
+            X(linear_bf16) X(kv_store) X(attention) X(attention_varlen) X(compress)        \
+                X(compress_reset) X(key_store) X(index_query) X(index_topk) X(index_merge) \
+                    X(route) X(route_weights) X(swiglu) X(moe_sum)
+
+typedef struct operator_of {
+    const char *name;
+    bool own[PL_LEVEL_COUNT]; /* differs from scalar's */
+    int rows;
+} operator_of;
+
+static operator_of all[] = {
+#define NAME(op) {.name = #op},
+    OPERATORS(NAME)
+#undef NAME
+};
+enum { N = sizeof all / sizeof all[0] };
+
+static void look_at_tables(void)
+{
+    const pl_ops *scalar = pl_ops_scalar();
+
+    for (pl_level l = PL_LEVEL_AVX2; l <= PL_LEVEL_AVX512BF16; l++) {
+        const pl_ops *ops = pl_ops_at(l, PL_MODE_REC);
+        operator_of *o = all;
+        if (!ops)
+            continue;
+#define OWN(op) o++->own[l] = ops->op != scalar->op;
+        OPERATORS(OWN)
+#undef OWN
+    }
+}
+
+/* The row of a table whose first cell is `name`. */
+static int judge_row(const char *name, const char *line)
+{
+    const char *last = NULL;
+
+    for (const char *p = line; (p = strchr(p, '|')) && p[1] != '\n' && p[1]; p++)
+        last = p;
+    for (int i = 0; i < N; i++) {
+        if (strcmp(all[i].name, name) != 0)
+            continue;
+        all[i].rows++;
+        for (pl_level l = PL_LEVEL_AVX2; last && l <= PL_LEVEL_AVX512BF16; l++) {
+            char word[32];
+            bool told;
+            snprintf(word, sizeof word, " %s ", pl_level_name(l));
+            told = strstr(last, word) != NULL;
+            if (pl_ops_at(l, PL_MODE_REC) && told != all[i].own[l]) {
+                printf("%s: level%swritten (got %d, want %d)\n", name, word, told, all[i].own[l]);
+                return 1;
+            }
+        }
+        return 0;
+    }
+    printf("%s: a row, but no such operator\n", name);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    FILE *f = argc == 2 ? fopen(argv[1], "r") : NULL;
+    size_t listed = (sizeof(pl_ops) - offsetof(pl_ops, embed)) / sizeof(void (*)(void));
+    char line[1024], name[64];
+    bool inside = false;
+    int failed = 0;
+
+    if (!f) {
+        fprintf(stderr, "usage: operators_doc OPERATORS.md\n");
+        return 2;
+    }
+    look_at_tables();
+    while (fgets(line, sizeof line, f)) {
+        inside |= strncmp(line, "## Every operator", 17) == 0;
+        if (inside && sscanf(line, "| `%63[a-z0-9_]` |", name) == 1)
+            failed += judge_row(name, line);
+    }
+    fclose(f);
+    for (int i = 0; i < N; i++)
+        if (all[i].rows != 1) {
+            printf("%s: rows (got %d, want 1)\n", all[i].name, all[i].rows);
+            failed++;
+        }
+    if (listed != N) {
+        printf("operators of the table (got %zu, want the %d that this test lists)\n", listed, N);
+        failed++;
+    }
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
