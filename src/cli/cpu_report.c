@@ -20,7 +20,7 @@ enum { VECTOR = DEFINITION };
 const pl_cpu_operators pl_cpu_operator_groups[] = {
     {"linear_fp8", VECTOR},        {"linear_fp8_a16", VECTOR}, {"linear_fp4", VECTOR},
     {"linear_bf16", VECTOR},       {"attention", VECTOR},      {"indexer", VECTOR},
-    {"compressor", DEFINITION},    {"quantise", DEFINITION},   {"norm_rope", VECTOR},
+    {"compressor", DEFINITION},    {"quantise", VECTOR},       {"norm_rope", VECTOR},
     {"hyper_connections", VECTOR}, {"experts", VECTOR},        {NULL, 0},
 };
 

@@ -12,7 +12,20 @@
 
 #include "base/numfmt.h"
 
-enum { DOTS, PRE, POST, HEAD, NORM, QNORM, UNROPE, SWIGLU, MOE_SUM, S = PL_HC_MULT, TOP_K = 4 };
+enum {
+    DOTS,
+    PRE,
+    POST,
+    HEAD,
+    NORM,
+    QNORM,
+    UNROPE,
+    SWIGLU,
+    MOE_SUM,
+    QUANTISE,
+    S = PL_HC_MULT,
+    TOP_K = 4
+};
 
 /* What the kernel writes, and the inputs of all operators. */
 typedef struct setup {
@@ -111,7 +124,7 @@ static void outputs(setup *s, int64_t units, int64_t acc, int64_t act)
     s->units = units;
     s->acc = acc;
     s->act = act;
-    s->out = kern_alloc((size_t)(4 * acc + 2 * act) + 4, 4);
+    s->out = kern_alloc((size_t)(4 * acc + 2 * act) + 16, 16);
 }
 
 static void run_streams(setup *s, const pl_ops *ops)
@@ -192,6 +205,13 @@ static void run_rows(setup *s, const pl_ops *ops)
             EACH(ops->q_norm_rope, &q);
         else
             EACH(ops->unrope, &o);
+    } else if (s->kind == QUANTISE) {
+        int64_t whole = d / PL_QUANT_BLOCK * PL_QUANT_BLOCK, row = whole / PL_QUANT_BLOCK * 130;
+        pl_quantise_args a = {whole, acts(s, m * d + 1), 2 * d, NULL, (row + 15) / 16 * 16};
+        outputs(s, m, m * a.q_stride / 4, 0); /* compared as words, gaps included */
+        memset(s->out, 0, (size_t)(m * a.q_stride));
+        a.q = s->out;
+        EACH(ops->quantise, &a);
     } else if (s->kind == SWIGLU) {
         int32_t *at = some_rows(s, m, 9);
         pl_swiglu_args a = {d, 10, acts(s, m * d), acts(s, m * d), accs(s, 8), at, NULL};
@@ -250,7 +270,8 @@ static bool check(const kern_op *op, const char *text, const pl_ops *ops, char *
     for (int64_t i = 0; i < got.acc; i++) {
         uint32_t a = ((const uint32_t *)(void *)got.out)[i];
         uint32_t b = ((const uint32_t *)(void *)want.out)[i];
-        if (a != b && ((a & 0x7FFFFFFF) <= 0x7F800000 || (b & 0x7FFFFFFF) <= 0x7F800000)) {
+        if (a != b && (got.kind == QUANTISE || (a & 0x7FFFFFFF) <= 0x7F800000 ||
+                       (b & 0x7FFFFFFF) <= 0x7F800000)) {
             snprintf(why, KERN_WHY_BYTES, "acc %lld: got 0x%08x, scalar has 0x%08x", (long long)i,
                      a, b);
             return false;
@@ -270,9 +291,15 @@ static bool check(const kern_op *op, const char *text, const pl_ops *ops, char *
 }
 
 const kern_op kern_streams_ops[] = {
-    {"hc_dots", problem, check, DOTS},    {"hc_pre", problem, check, PRE},
-    {"hc_post", problem, check, POST},    {"hc_head", problem, check, HEAD},
-    {"rms_norm", problem, check, NORM},   {"q_norm_rope", problem, check, QNORM},
-    {"unrope", problem, check, UNROPE},   {"swiglu", problem, check, SWIGLU},
-    {"moe_sum", problem, check, MOE_SUM}, {0},
+    {"hc_dots", problem, check, DOTS},
+    {"hc_pre", problem, check, PRE},
+    {"hc_post", problem, check, POST},
+    {"hc_head", problem, check, HEAD},
+    {"rms_norm", problem, check, NORM},
+    {"q_norm_rope", problem, check, QNORM},
+    {"unrope", problem, check, UNROPE},
+    {"swiglu", problem, check, SWIGLU},
+    {"moe_sum", problem, check, MOE_SUM},
+    {"quantise", problem, check, QUANTISE},
+    {0},
 };

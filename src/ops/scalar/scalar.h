@@ -116,7 +116,6 @@ void pl__scalar_key_get(const pl_rows *rows, int64_t i, float *out);
     .embed = pl__scalar_embed, \
     .mtp_join = pl__scalar_mtp_join, \
     .rope_angles = pl__scalar_rope_angles, \
-    .quantise = pl__scalar_quantise, \
     .kv_store = pl__scalar_kv_store, \
     .compress = pl__scalar_compress, \
     .compress_reset = pl__scalar_compress_reset, \

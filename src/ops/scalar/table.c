@@ -57,6 +57,7 @@ static const pl_ops table = {
     .rms_norm = pl__scalar_rms_norm,
     .q_norm_rope = pl__scalar_q_norm_rope,
     .unrope = pl__scalar_unrope,
+    .quantise = pl__scalar_quantise,
     .attention = pl__scalar_attention,
     .attention_varlen = pl__scalar_attention_varlen,
     .index_topk = pl__scalar_index_topk,

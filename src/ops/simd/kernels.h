@@ -16,6 +16,7 @@
     pl_rms_norm_fn PL__JOIN(level, rms_norm); \
     pl_q_norm_rope_fn PL__JOIN(level, q_norm_rope); \
     pl_unrope_fn PL__JOIN(level, unrope); \
+    pl_quantise_fn PL__JOIN(level, quantise); \
     pl_attention_fn PL__JOIN(level, attention); \
     pl_varlen_fn PL__JOIN(level, attention_varlen); \
     pl_index_topk_fn PL__JOIN(level, index_topk); \
@@ -30,6 +31,7 @@
     .rms_norm = PL__JOIN(level, rms_norm), \
     .q_norm_rope = PL__JOIN(level, q_norm_rope), \
     .unrope = PL__JOIN(level, unrope), \
+    .quantise = PL__JOIN(level, quantise), \
     .attention = PL__JOIN(level, attention), \
     .attention_varlen = PL__JOIN(level, attention_varlen), \
     .index_topk = PL__JOIN(level, index_topk), \

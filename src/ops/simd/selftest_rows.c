@@ -180,13 +180,17 @@ static size_t run_norm(const pl_ops *ops, problem *p, const pl_op_env *env, uint
     pl_q_norm_rope_args q = {HEADS, 1e-6f, angles, out};
     pl_unrope_args o = {HEADS, angles, out};
     pl_rms_norm_args norm = {w, 1e-6f, DIM, p->act, NULL};
+    pl_quantise_args q8 = {DIM, p->act, (int64_t)2 * DIM, NULL, DIM + 16};
 
     memcpy(out, p->act, sizeof(uint16_t) * N_OUT);
     ops->q_norm_rope(env, &q, 0, (int64_t)TOKENS * HEADS);
     ops->unrope(env, &o, 0, HEADS);
     norm.y = out + N_OUT / 2;
     ops->rms_norm(env, &norm, 0, TOKENS);
-    return N_OUT / 2 + TOKENS * DIM / 2;
+    q8.q = out + N_OUT / 2 + TOKENS * DIM / 2;
+    memset(q8.q, 0, TOKENS * (DIM + 16));
+    ops->quantise(env, &q8, 0, TOKENS);
+    return N_OUT / 2 + TOKENS * DIM / 2 + TOKENS * (DIM + 16) / 4;
 }
 
 static size_t run_experts(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
