@@ -12,6 +12,7 @@
 #include "base/meminfo.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
+#include "cli/run_chat.h"
 #include "cli/run_results.h"
 
 /* ASAN maps terabytes for itself, which no line allows. */
@@ -28,14 +29,15 @@ enum { DRAW_LINE = 0 };
 enum { DRAW_LINE = 1 };
 #endif
 
-enum { DEFAULT_SEQS = 8 };
+enum { DEFAULT_SEQS = 8, DEFAULT_MAX_TOKENS = 256 };
 
 struct options {
     pl_engine_options engine;
     double memory_utilization, temperature, top_p, min_p;
     double repetition_penalty, frequency_penalty, presence_penalty;
     int64_t max_tokens, min_tokens, top_k, seed;
-    bool ignore_eos, json;
+    bool ignore_eos, json, stats;
+    bool chat; /* no prompt, and someone sits at the terminal */
     pl_run_prompts prompts;
 };
 
@@ -70,7 +72,7 @@ static const pl_option table[] = {
     PROMPT("--chat", "TEXT", "what a user says, as a conversation in thinking mode"),
     PROMPT("--tokens", "IDS", "token ids, 1,2,3, as they are"),
     PROMPT("--tokens-file", "FILE", "the same from a file, commas or white space between them"),
-    NUMBER("--max-tokens", "N", max_tokens, 1, INT32_MAX, "most tokens of an answer; default: 256"),
+    NUMBER("--max-tokens", "N", max_tokens, 1, INT32_MAX, "most tokens of an answer; default: 256, in a conversation what is left"),
     NUMBER("--min-tokens", "N", min_tokens, 0, INT32_MAX, "no stop token before so many; default: 0"),
     REAL("--temperature", temperature, 0, 1000, "0, the default, takes the largest logit"),
     NUMBER("--top-k", "K", top_k, 0, INT32_MAX, "choose among the K most likely; default: 0, off"),
@@ -82,6 +84,7 @@ static const pl_option table[] = {
     NUMBER("--seed", "S", seed, 0, INT64_MAX, "of the noise that a temperature draws; default: 0"),
     FLAG("--ignore-eos", ignore_eos, "the end token is like any other"),
     FLAG("--json", json, "print one JSON document"),
+    FLAG("--stats", stats, "tokens, speed and peak memory against the plan, on standard error"),
     PL_ENGINE_OPTION_ROWS(struct options, engine, "longest prompt + --max-tokens", "the prompts given, at most 8"),
     REAL("--memory-utilization", memory_utilization, 0, 1,
          "the line as a share of this machine's or control group's memory; default: 0.9"),
@@ -145,10 +148,12 @@ static pl_status model_of(const char *path, const pl_engine_params *params, pl_e
 static void fill_defaults(const struct options *o, const pl_engine_model *model,
                           pl_engine_params *p)
 {
-    const int64_t len = pl_run_prompts_longest(&o->prompts) + o->max_tokens;
+    const int n = o->chat ? 1 : o->prompts.n;
+    const int64_t len =
+        o->chat ? PL_RUN_CHAT_LEN : pl_run_prompts_longest(&o->prompts) + o->max_tokens;
 
     if (!o->engine.max_num_seqs)
-        p->max_num_seqs = o->prompts.n < DEFAULT_SEQS ? o->prompts.n : DEFAULT_SEQS;
+        p->max_num_seqs = n < DEFAULT_SEQS ? n : DEFAULT_SEQS;
     if (!o->engine.max_model_len)
         p->max_model_len =
             len < model->max_position_embeddings ? (int)len : model->max_position_embeddings;
@@ -219,7 +224,7 @@ static pl_status plan_run(const char *path, struct options *o, pl_engine_params 
     PL_TRY(model_of(path, p, &model, err));
     PL_TRY(pl_run_prompts_read(&o->prompts, path, &model, err));
     fill_defaults(o, &model, p);
-    p->program_bytes += extra_bytes(o, p);
+    p->program_bytes += o->chat ? pl_run_chat_bytes(p->max_model_len) : extra_bytes(o, p);
     PL_TRY(pl_plan_create(path, p, &plan, err));
     s = check_plan(o, plan, err);
     pl_plan_destroy(plan);
@@ -313,8 +318,18 @@ static pl_status run_and_print(pl_engine *e, const struct options *o, pl_error *
     s = run_prompts(e, o, &r, err);
     if (s == PL_OK)
         s = o->json ? pl_run_results_write_json(&r, err) : pl_run_results_print(&r, err);
+    if (s == PL_OK && o->stats)
+        s = pl_run_results_print_stats(&r, err);
     free_results(&r);
     return s;
+}
+
+static pl_status converse(pl_engine *e, const struct options *o, pl_error *err)
+{
+    const pl_run_prompt none = {0};
+    const pl_request_params p = request_of(o, &none);
+
+    return pl_run_chat(e, &p, err);
 }
 
 /* A line on the terminal that overwrites itself; files and pipes get none. */
@@ -335,8 +350,14 @@ static pl_status run_model(const char *path, struct options *o, pl_error *err)
     int shown = -1;
     pl_status s;
 
-    PL_CHECK(o->prompts.n > 0, err,
-             "run: no prompt (want --prompt, --chat, --tokens or --tokens-file)");
+    o->chat = o->prompts.n == 0 && isatty(STDIN_FILENO);
+    PL_CHECK(
+        !o->chat || !o->json, err,
+        "run: --json: not in a conversation (want --prompt, --chat, --tokens or --tokens-file)");
+    if (o->prompts.n == 0 && !o->chat)
+        PL_TRY(pl_run_prompts_add_input(&o->prompts, err));
+    if (o->max_tokens == 0 && !o->chat)
+        o->max_tokens = DEFAULT_MAX_TOKENS;
     PL_TRY(plan_run(path, o, &p, err));
     if (isatty(STDERR_FILENO)) {
         p.on_load = show_progress;
@@ -346,7 +367,7 @@ static pl_status run_model(const char *path, struct options *o, pl_error *err)
     if (s == PL_OK)
         s = tighten_line(e, err);
     if (s == PL_OK)
-        s = run_and_print(e, o, err);
+        s = o->chat ? converse(e, o, err) : run_and_print(e, o, err);
     pl_engine_close(e);
     return s;
 }
@@ -358,7 +379,6 @@ static int run(int argc, char **argv)
         .memory_utilization = 0.9,
         .top_p = 1,
         .repetition_penalty = 1,
-        .max_tokens = 256,
     };
     const char *args[1];
     pl_error err = {0};
@@ -382,6 +402,8 @@ const pl_command pl_command_run = {
         "in\n"
         "their order. An answer depends on its prompt and options alone, not on what runs beside "
         "it.\n"
+        "Without a prompt option, standard input is one, as if given to --prompt; on a terminal\n"
+        "there is a conversation instead, which Ctrl-D ends.\n"
         "Without a tokenizer.json in MODEL, ids are printed in place of text.\n\n"
         "Memory is planned first ('plimsoll plan' with the same options prints the plan) and drawn "
         "as\n"

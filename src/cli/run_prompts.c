@@ -11,6 +11,20 @@
 
 enum { MAX_FILE_BYTES = 256 << 20 };
 
+static pl_status add(pl_run_prompts *p, const char *where, pl_run_prompt_kind kind,
+                     const char *value, pl_error *err)
+{
+    PL_CHECK(p->n < PL_RUN_MAX_PROMPTS, err, "%s: too many prompts (want at most %d)", where,
+             PL_RUN_MAX_PROMPTS);
+    if (p->n == 0) {
+        p->prompt = calloc(PL_RUN_MAX_PROMPTS, sizeof *p->prompt);
+        if (!p->prompt)
+            return pl_error_set(err, PL_ERR_NOMEM, "%s: out of memory", where);
+    }
+    p->prompt[p->n++] = (pl_run_prompt){.kind = kind, .value = value};
+    return PL_OK;
+}
+
 pl_status pl_run_prompts_add(pl_run_prompts *p, const char *option, const char *value,
                              pl_error *err)
 {
@@ -25,17 +39,30 @@ pl_status pl_run_prompts_add(pl_run_prompts *p, const char *option, const char *
     };
     size_t k = 0;
 
-    PL_CHECK(p->n < PL_RUN_MAX_PROMPTS, err, "%s: too many prompts (want at most %d)", option,
-             PL_RUN_MAX_PROMPTS);
-    if (p->n == 0) {
-        p->prompt = calloc(PL_RUN_MAX_PROMPTS, sizeof *p->prompt);
-        if (!p->prompt)
-            return pl_error_set(err, PL_ERR_NOMEM, "%s: out of memory", option);
-    }
     while (strcmp(kinds[k].option, option) != 0)
         k++;
-    p->prompt[p->n++] = (pl_run_prompt){.kind = kinds[k].kind, .value = value};
-    return PL_OK;
+    return add(p, option, kinds[k].kind, value, err);
+}
+
+pl_status pl_run_prompts_add_input(pl_run_prompts *p, pl_error *err)
+{
+    size_t n_bytes;
+    char *text;
+    pl_status s;
+
+    PL_TRY(pl_input_read(NULL, MAX_FILE_BYTES, &text, &n_bytes, err));
+    if (n_bytes == 0)
+        s = pl_error_set(err, PL_ERR_INVALID,
+                         "run: no prompt, and standard input is empty (want --prompt, --chat, "
+                         "--tokens, --tokens-file or a text there)");
+    else if (strlen(text) != n_bytes)
+        s = pl_error_set_at(err, PL_ERR_INVALID, strlen(text),
+                            "standard input: zero byte at %zu (want text)", strlen(text));
+    else
+        s = add(p, "standard input", PL_RUN_INPUT, text, err);
+    if (s != PL_OK)
+        free(text);
+    return s;
 }
 
 static pl_status out_of_memory(pl_error *err)
@@ -209,6 +236,7 @@ static pl_status prepare(const pl_engine_model *model, pl_run_prompt *p, pl_erro
 {
     switch (p->kind) {
     case PL_RUN_TEXT:
+    case PL_RUN_INPUT:
         return allocate(strlen(p->value), p, err);
     case PL_RUN_CHAT:
         return prepare_chat(model, p, err);
@@ -220,17 +248,22 @@ static pl_status prepare(const pl_engine_model *model, pl_run_prompt *p, pl_erro
     return pl_error_set(err, PL_ERR_INTERNAL, "run: prompt of unknown kind");
 }
 
+static bool is_text(const pl_run_prompt *p)
+{
+    return p->kind != PL_RUN_TOKENS && p->kind != PL_RUN_TOKENS_FILE;
+}
+
 static pl_status encode(const texts *t, pl_run_prompt *p, pl_error *err)
 {
-    if (p->kind == PL_RUN_TEXT)
-        return encode_text(t, p, err);
-    return p->kind == PL_RUN_CHAT ? encode_chat(t, p, err) : PL_OK;
+    if (!is_text(p))
+        return PL_OK;
+    return p->kind == PL_RUN_CHAT ? encode_chat(t, p, err) : encode_text(t, p, err);
 }
 
 static bool needs_tokenizer(const pl_run_prompts *p)
 {
     for (int i = 0; i < p->n; i++)
-        if (p->prompt[i].kind == PL_RUN_TEXT || p->prompt[i].kind == PL_RUN_CHAT)
+        if (is_text(&p->prompt[i]))
             return true;
     return false;
 }
@@ -278,6 +311,8 @@ uint64_t pl_run_prompts_bytes(const pl_run_prompts *p)
 void pl_run_prompts_free(pl_run_prompts *p)
 {
     for (int i = 0; i < p->n; i++) {
+        if (p->prompt[i].kind == PL_RUN_INPUT)
+            free((char *)p->prompt[i].value);
         pl_prompt_destroy(p->prompt[i].chat);
         free(p->prompt[i].tokens);
     }

@@ -12,11 +12,12 @@ typedef enum pl_run_prompt_kind {
     PL_RUN_CHAT,
     PL_RUN_TOKENS,
     PL_RUN_TOKENS_FILE,
+    PL_RUN_INPUT, /* a text from standard input */
 } pl_run_prompt_kind;
 
 typedef struct pl_run_prompt {
     pl_run_prompt_kind kind;
-    const char *value; /* of the option, borrowed */
+    const char *value; /* of the option, borrowed; of PL_RUN_INPUT owned */
     pl_prompt *chat;   /* of PL_RUN_CHAT, until it is tokenized */
     int32_t *tokens;
     int32_t n_tokens;
@@ -30,6 +31,9 @@ typedef struct pl_run_prompts {
 /* For the option table: one more prompt; INVALID beyond PL_RUN_MAX_PROMPTS. */
 pl_status pl_run_prompts_add(pl_run_prompts *p, const char *option, const char *value,
                              pl_error *err) PL_MUST_CHECK;
+
+/* Standard input as the one prompt, a text; INVALID where it is empty or holds a zero byte. */
+pl_status pl_run_prompts_add_input(pl_run_prompts *p, pl_error *err) PL_MUST_CHECK;
 
 /* Makes the tokens. Texts need DIR/tokenizer.json: NOT_FOUND where there is none. */
 pl_status pl_run_prompts_read(pl_run_prompts *p, const char *dir, const pl_engine_model *model,

@@ -85,17 +85,28 @@ static pl_status result_json(pl_out *j, const pl_tokenizer *t, const pl_run_resu
     return s;
 }
 
-static void usage_json(pl_out *j, const pl_run_results *r)
+typedef struct usage {
+    uint64_t prompt, completion;
+} usage;
+
+static usage usage_of(const pl_run_results *r)
 {
-    uint64_t prompt = 0, completion = 0;
+    usage u = {0};
 
     for (int i = 0; i < r->n; i++) {
-        prompt += (uint64_t)r->result[i].prompt->n_tokens;
-        completion += (uint64_t)r->result[i].n_tokens;
+        u.prompt += (uint64_t)r->result[i].prompt->n_tokens;
+        u.completion += (uint64_t)r->result[i].n_tokens;
     }
+    return u;
+}
+
+static void usage_json(pl_out *j, const pl_run_results *r)
+{
+    const usage u = usage_of(r);
+
     pl_out_open(j, "usage", '{');
-    pl_out_uint(j, "prompt_tokens", prompt);
-    pl_out_uint(j, "completion_tokens", completion);
+    pl_out_uint(j, "prompt_tokens", u.prompt);
+    pl_out_uint(j, "completion_tokens", u.completion);
     pl_out_close(j, '{');
 }
 
@@ -170,5 +181,23 @@ pl_status pl_run_results_print(const pl_run_results *r, pl_error *err)
             printf("%s%d", k ? "," : "", one->tokens[k]);
         printf("\n");
     }
+    return PL_OK;
+}
+
+pl_status pl_run_results_print_stats(const pl_run_results *r, pl_error *err)
+{
+    const pl_engine_stats s = pl_engine_stats_of(r->engine);
+    const usage u = usage_of(r);
+    pl_memory_report m;
+
+    PL_TRY(pl_engine_memory(r->engine, &m, err));
+    /* What was answered comes first, wherever the two streams go. */
+    (void)fflush(stdout);
+    fprintf(stderr,
+            "%" PRIu64 " prompt tokens at %.1f tokens/s, %" PRIu64
+            " tokens at %.1f tokens/s; peak memory %.1f MB of %.1f MB planned\n",
+            u.prompt, rate(s.prefill_tokens, s.prefill_s), u.completion,
+            rate(s.decode_tokens, s.decode_s), (double)m.peak_resident_bytes / 1e6,
+            (double)m.plan_bytes / 1e6);
     return PL_OK;
 }

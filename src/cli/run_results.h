@@ -24,4 +24,7 @@ typedef struct pl_run_results {
 pl_status pl_run_results_write_json(const pl_run_results *r, pl_error *err) PL_MUST_CHECK;
 pl_status pl_run_results_print(const pl_run_results *r, pl_error *err) PL_MUST_CHECK;
 
+/* One line on standard error: tokens, seconds, speed, peak memory against the plan. */
+pl_status pl_run_results_print_stats(const pl_run_results *r, pl_error *err) PL_MUST_CHECK;
+
 #endif

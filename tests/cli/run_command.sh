@@ -195,3 +195,76 @@ case_full_disk()
     run_into /dev/full run nano --tokens 1 --max-tokens 2 --json
     expect_status 3
 }
+
+case_prompt_from_standard_input()
+{
+    [ -d "$demo" ] || skip 'the demo model is not here'
+    printf 'For God so loved' >in
+    run run "$demo" --max-tokens 8 --json
+    expect_status 0
+    digest=$(value results.0.digest)
+    rm in
+    run run "$demo" --prompt 'For God so loved' --max-tokens 8 --json
+    expect_value results.0.digest "$digest"
+    run run "$demo"
+    expect_status 2
+    expect_err '^plimsoll: run: no prompt, and standard input is empty \(want --prompt'
+    printf 'For\000God' >in
+    run run "$demo"
+    expect_status 2
+    expect_err '^plimsoll: standard input: zero byte at 3 '
+}
+
+case_stats()
+{
+    [ -d "$demo" ] || skip 'the demo model is not here'
+    run run "$demo" --chat 'Who built the ark?' --max-tokens 20 --stats
+    expect_status 0
+    expect_out 'Noah built the ark\.$'
+    expect_err '^[0-9]+ prompt tokens at [0-9.]+ tokens/s, [0-9]+ tokens at [0-9.]+ tokens/s.*; peak memory [0-9.]+ MB of [0-9.]+ MB planned$'
+}
+
+# converse FILE: a conversation on a terminal, FILE typed into it; what the terminal shows goes to `screen`.
+converse()
+{
+    command -v script >/dev/null || skip 'script (bsdutils) makes the terminal'
+    script -qec "$program run $demo" /dev/null <"$1" | tr -d '\r' >screen
+    last_command="a conversation, $1 typed"
+    status=0
+    cp screen out
+    : >err
+}
+
+case_conversation()
+{
+    [ -d "$demo" ] || skip 'the demo model is not here'
+    printf 'Who built the ark?\nRecite Genesis 1:1.\n/clear\n/help\n/quit\n' >typed
+    converse typed
+    expect_out '^> .*Noah built the ark\.$' 'In the beginning God created the heaven and the earth\.$' \
+        'a new conversation' 'end an answer$'
+}
+
+case_conversation_goes_on_after_what_is_wrong()
+{
+    [ -d "$demo" ] || skip 'the demo model is not here'
+    printf '\377\376\nHello\n/quit\n' >typed
+    converse typed
+    expect_out 'not UTF-8' 'Hello\. Ask me for a verse'
+}
+
+case_conversation_is_interrupted()
+{
+    [ -d "$demo" ] || skip 'the demo model is not here'
+    command -v script >/dev/null || skip 'script (bsdutils) makes the terminal'
+    {
+        printf 'Continue: And the LORD spake unto Moses,\n'
+        sleep 2
+        printf '\003'
+        sleep 1
+        printf 'Hello\n/quit\n'
+    } | script -qec "$program run $demo" /dev/null | tr -d '\r' >out
+    : >err
+    status=0
+    last_command='a conversation, interrupted'
+    expect_out 'Hello\. Ask me for a verse'
+}
