@@ -53,7 +53,12 @@ typedef struct pl_engine_params {
     uint64_t program_bytes;
     pl_load_fn *on_load; /* NULL: nobody */
     void *on_load_user;
+    /* Drafts of a request in a step, 0 to PL_MAX_SPECULATIVE; 0: none. Fewer where a step has no room for them.
+     * No value changes a bit of any result. */
+    int num_speculative_tokens;
 } pl_engine_params;
+
+enum { PL_MAX_SPECULATIVE = 8 };
 
 PL_API pl_engine_params pl_engine_params_default(void);
 
@@ -93,6 +98,8 @@ typedef struct pl_plan_totals {
     /* What the budget allows: requests of max_model_len at once, and the length of one alone. Without a budget
      * those of the plan. 0 where not even one fits. */
     int64_t requests_at_max_model_len, tokens_for_one_request;
+
+    int num_speculative_tokens;
 } pl_plan_totals;
 
 /* Plans for a checkpoint folder, from its headers, or for a config.json alone; both give the same plan. Reads no
@@ -162,11 +169,22 @@ typedef struct pl_memory_report {
 PL_API pl_status pl_engine_memory(const pl_engine *engine, pl_memory_report *report,
                                   pl_error *err) PL_MUST_CHECK;
 
-/* Since open. A step with both kinds of tokens counts its time to each by their number. */
+/* Drafts and what became of them. */
+typedef struct pl_speculation {
+    /* Steps in which a request chose tokens after its first, with drafts or without. Each gives one token and one
+     * for every accepted draft; where an accepted draft ends a request, one less. */
+    uint64_t steps;
+    /* By position, 0 first: drafts that a step verified, and those that it accepted. */
+    uint64_t drafted[PL_MAX_SPECULATIVE], accepted[PL_MAX_SPECULATIVE];
+} pl_speculation;
+
+/* Since open. A step with both kinds of tokens counts its time to each by their number. decode_tokens are tokens that
+ * steps of decoding gave; drafts that were not accepted are none. */
 typedef struct pl_engine_stats {
     uint64_t steps, prefill_tokens, decode_tokens;
     double load_s, prefill_s, decode_s;
     int running, queued; /* now */
+    pl_speculation speculation;
 } pl_engine_stats;
 
 PL_API pl_engine_stats pl_engine_stats_of(const pl_engine *engine);
@@ -184,7 +202,8 @@ typedef struct pl_token_event {
     int32_t index; /* 0 for the first token after the prompt */
 } pl_token_event;
 
-/* Called within pl_engine_step for each token of the request, in order. May cancel and release any request, submit
+/* Called within pl_engine_step for each token of the request, in order: several in a step where drafts were
+ * accepted. What is read of the request then ends with that token. May cancel and release any request, submit
  * new ones and read; must not step or close the engine. */
 typedef void pl_token_fn(void *user, pl_request *request, const pl_token_event *event);
 
@@ -255,6 +274,12 @@ PL_API pl_request_state pl_request_state_of(const pl_request *request);
 /* Tokens chosen so far, and their log-probabilities; valid until release. */
 PL_API const int32_t *pl_request_tokens(const pl_request *request, int32_t *n);
 PL_API const float *pl_request_logprobs(const pl_request *request, int32_t *n);
+
+typedef struct pl_request_stats {
+    pl_speculation speculation;
+} pl_request_stats;
+
+PL_API pl_request_stats pl_request_stats_of(const pl_request *request);
 
 /* XXH3-128 over all logits that chose a token, 32 hex digits and a 0: rows in the order of their tokens, each the
  * vocabulary's raw logits as little-endian fp32, every NaN as 0x7FC00000. Equal digests: equal bits. */

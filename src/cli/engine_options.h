@@ -50,8 +50,9 @@ extern const char *const pl_engine_options_loads[];
      .help = "tokens of one step, also the prefill chunk; default: 512",                             \
      .offset = PL_ENGINE_OPTION_AT(type, field, max_num_batched_tokens), .min = 1, .max = 1 << 20},  \
     {.name = "--num-speculative-tokens", .kind = PL_OPTION_INT, .value = "K",                        \
-     .help = "drafts of a step; 0, the default, is the only value so far",                           \
-     .offset = PL_ENGINE_OPTION_AT(type, field, num_speculative_tokens), .min = 0, .max = 0},        \
+     .help = "drafts of a request in a step, 0 to 8; they change no bit; default: 0",                 \
+     .offset = PL_ENGINE_OPTION_AT(type, field, num_speculative_tokens), .min = 0,                   \
+     .max = PL_MAX_SPECULATIVE},                                                                     \
     {.name = "--kv-cache-dtype", .kind = PL_OPTION_CALL, .value = "TYPE",                            \
      .help = "auto, fp8, fp8_ds_mla: all the same, the model's own format",                          \
      .call = pl_engine_options_kv_dtype},                                                            \

@@ -115,16 +115,25 @@ static double rate(uint64_t n, double seconds)
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
+static void counts_json(pl_out *j, const char *key, const uint64_t *counts, int n)
+{
+    pl_out_open(j, key, '<');
+    for (int i = 0; i < n; i++)
+        pl_out_uint(j, NULL, counts[i]);
+    pl_out_close(j, '<');
+}
+
 static void engine_json(pl_out *j, const pl_engine *e, const pl_memory_report *m)
 {
     const pl_engine_stats s = pl_engine_stats_of(e);
     const pl_numerics_report n = pl_engine_numerics(e);
+    const int k = pl_plan_totals_of(pl_engine_plan(e)).num_speculative_tokens;
 
     pl_out_open(j, "speculation", '{');
-    pl_out_int(j, "k", 0);
-    pl_out_uint(j, "steps", s.steps);
-    ids_json(j, "drafted", NULL, 0);
-    ids_json(j, "accepted", NULL, 0);
+    pl_out_int(j, "k", k);
+    pl_out_uint(j, "steps", s.speculation.steps);
+    counts_json(j, "drafted", s.speculation.drafted, k);
+    counts_json(j, "accepted", s.speculation.accepted, k);
     pl_out_close(j, '{');
     pl_out_open(j, "memory", '{');
     pl_out_uint(j, "plan_bytes", m->plan_bytes);

@@ -1,55 +1,50 @@
-/* From rows of logits to tokens: summaries on all workers, sampling one row after another, then bookkeeping and
- * callbacks on the calling thread. */
+/* From rows of logits to tokens: summaries on all workers, choices one request after another, digests on all
+ * workers, then bookkeeping and callbacks on the calling thread.
+ *
+ * A request with drafts has a row for its last token and one for each draft. Rows choose in order, each as it would
+ * without drafts: with the outputs before it, and the noise of its position (docs/NUMERICS.md 13). A draft is accepted
+ * if it is what its row chose; the first one that is not ends the request's share of the step. Rows behind it,
+ * like those behind a stop token, chose nothing: no digest sees them. */
 #include "engine/internal.h"
 
-static const void *row_of(const pl_engine *e, int64_t i)
+const void *pl__logits_row(const pl_engine *e, int64_t i)
 {
     return (const uint8_t *)pl_forward_logits(e->forward) +
            i * pl__engine_config(e)->vocab_size * e->plan->shape.ops->acc_bytes;
 }
 
-static pl_choice choice_of(const pl_request *r)
+static pl_choice choice_of(const pl_request *r, int32_t ahead)
 {
     return (pl_choice){
         .params = &r->params,
         .eos = pl__request_eos(r),
         .output = pl__request_outputs(r),
-        .n_output = r->n_output,
+        .n_output = r->n_output + ahead,
         .noise = {.seed = r->params.seed,
-                  .position = (uint32_t)(r->params.n_tokens + r->n_output),
+                  .position = (uint32_t)(r->params.n_tokens + r->n_output + ahead),
                   .choice = r->params.choice,
                   .purpose = PL_PURPOSE_TOKEN},
     };
 }
 
-/* Each row belongs to a request of its own, so their digests are fed side by side. */
+int32_t pl__choose_from(pl_engine *e, const pl_request *r, int32_t ahead, const void *row,
+                        int32_t best)
+{
+    pl_sampler *s = &e->parts.sampler;
+    pl_choice c = choice_of(r, ahead);
+
+    if (pl_choice_is_plain(&c))
+        return best;
+    e->plan->shape.ops->acc_get(row, s->vocab, s->l);
+    return pl_sample(s, &c);
+}
+
 static void summarise_row(void *user, int64_t i, int worker)
 {
     pl_engine *e = user;
-    pl__row *row = &e->parts.rows[i];
 
-    row->summary =
-        pl_logits_summarise(e->plan->shape.ops, row_of(e, i), pl__engine_config(e)->vocab_size,
-                            &e->parts.row_requests[i]->digest);
-    row->token = row->summary.best;
-}
-
-static void sample_rows(void *user, int64_t tile, int worker)
-{
-    pl_engine *e = user;
-    pl_sampler *s = &e->parts.sampler;
-    const pl_ops *ops = e->plan->shape.ops;
-
-    for (int32_t i = 0; i < e->n_rows; i++) {
-        pl_choice c = choice_of(e->parts.row_requests[i]);
-        pl__row *row = &e->parts.rows[i];
-
-        if (!pl_choice_is_plain(&c)) {
-            ops->acc_get(row_of(e, i), s->vocab, s->l);
-            row->token = pl_sample(s, &c);
-        }
-        row->logprob = pl_logits_logprob(ops, row_of(e, i), &row->summary, row->token);
-    }
+    e->parts.rows[i].summary = pl_logits_summarise(e->plan->shape.ops, pl__logits_row(e, i),
+                                                   pl__engine_config(e)->vocab_size);
 }
 
 static bool ends_request(const pl_request *r, int32_t token)
@@ -62,9 +57,71 @@ static bool ends_request(const pl_request *r, int32_t token)
     return false;
 }
 
+/* Lets the rows of sequence s choose, up to the first that differs from its draft or ends the request. */
+static void choose_of(pl_engine *e, int32_t s)
+{
+    const int32_t first = e->parts.first_row[s], n_rows = e->parts.first_row[s + 1] - first;
+    const pl_ops *ops = e->plan->shape.ops;
+    pl_request *r = e->parts.step_requests[s];
+    int32_t *next = pl__request_outputs(r) + r->n_output;
+    bool goes_on = true;
+
+    r->n_chosen = 0;
+    for (int32_t i = 0; i < n_rows && goes_on; i++) {
+        pl__row *row = &e->parts.rows[first + i];
+        const void *logits = pl__logits_row(e, first + i);
+        const bool has_draft = i < n_rows - 1;
+
+        row->token = pl__choose_from(e, r, i, logits, row->summary.best);
+        row->logprob = pl_logits_logprob(ops, logits, &row->summary, row->token);
+        goes_on = has_draft && row->token == next[i];
+        r->speculation.accepted[i] += goes_on;
+        e->stats.speculation.accepted[i] += goes_on;
+        goes_on = goes_on && !ends_request(r, row->token);
+        next[i] = row->token;
+        r->n_chosen++;
+    }
+}
+
+static void choose_all(void *user, int64_t tile, int worker)
+{
+    pl_engine *e = user;
+
+    for (int32_t s = 0; s < e->n_step_seqs; s++)
+        choose_of(e, s);
+}
+
+static void digest_of(void *user, int64_t s, int worker)
+{
+    const pl_engine *e = user;
+    pl_request *r = e->parts.step_requests[s];
+
+    for (int32_t i = 0; i < r->n_chosen; i++)
+        pl_logits_digest(e->plan->shape.ops, pl__logits_row(e, e->parts.first_row[s] + i),
+                         pl__engine_config(e)->vocab_size, &r->digest);
+}
+
+/* Takes back the drafts of sequence s that were not accepted, and counts. Returns the tokens that decoding gave. */
+static int32_t settle_drafts(pl_engine *e, int32_t s)
+{
+    const pl_step_seq *seq = &e->parts.step_seqs[s];
+    pl_request *r = e->parts.step_requests[s];
+
+    r->n_drafts = 0;
+    if (pl__request_is_prefilling(r))
+        return 0;
+    pl_state_rewind(seq->state, seq->state->n - seq->n + r->n_chosen);
+    r->speculation.steps++;
+    e->stats.speculation.steps++;
+    for (int32_t i = 0; i < seq->n_draft; i++) {
+        r->speculation.drafted[i]++;
+        e->stats.speculation.drafted[i]++;
+    }
+    return r->n_chosen;
+}
+
 static void append(pl_engine *e, pl_request *r, const pl__row *row)
 {
-    pl__request_outputs(r)[r->n_output] = row->token;
     pl__request_logprobs(r)[r->n_output] = row->logprob;
     r->n_output++;
     if (ends_request(r, row->token))
@@ -85,14 +142,25 @@ static void tell(const pl_engine *e, pl_request *r, const pl__row *row)
         r->params.on_token(r->params.user, r, &event);
 }
 
-void pl__choose(pl_engine *e)
+int32_t pl__choose(pl_engine *e)
 {
+    int32_t n_decoded = 0;
+
     if (!e->n_rows)
-        return;
+        return 0;
     pl_pool_run(e->pool, e->n_rows, summarise_row, e);
-    pl_pool_run(e->pool, 1, sample_rows, e);
-    for (int32_t i = 0; i < e->n_rows; i++)
-        append(e, e->parts.row_requests[i], &e->parts.rows[i]);
-    for (int32_t i = 0; i < e->n_rows; i++)
-        tell(e, e->parts.row_requests[i], &e->parts.rows[i]);
+    pl_pool_run(e->pool, 1, choose_all, e);
+    pl_pool_run(e->pool, e->n_step_seqs, digest_of, e);
+    for (int32_t s = 0; s < e->n_step_seqs; s++)
+        n_decoded += settle_drafts(e, s);
+    for (int32_t s = 0; s < e->n_step_seqs; s++) {
+        pl_request *r = e->parts.step_requests[s];
+        const pl__row *row = &e->parts.rows[e->parts.first_row[s]];
+
+        for (int32_t i = 0; i < r->n_chosen; i++) {
+            append(e, r, &row[i]);
+            tell(e, r, &row[i]);
+        }
+    }
+    return n_decoded;
 }

@@ -1,5 +1,5 @@
-/* Inside of an engine: what engine.c (opening), requests.c (their lives), step.c (running) and choose.c (tokens)
- * share. */
+/* Inside of an engine: what engine.c (opening), requests.c (their lives), step.c (running), choose.c (tokens) and
+ * draft.c (drafts) share. */
 #ifndef PL_ENGINE_INTERNAL_H
 #define PL_ENGINE_INTERNAL_H
 
@@ -8,7 +8,7 @@
 #include "engine/plan.h"
 #include "model/digest.h"
 
-/* A row of logits that is about to choose a token. */
+/* A row of logits that is about to choose a token; behind a draft that is not accepted, in vain. */
 typedef struct pl__row {
     pl_logits_summary summary;
     int32_t token;
@@ -30,6 +30,9 @@ struct pl_request {
     pl_request_state state;
     int32_t place; /* index of its cache and its outputs; -1: none */
     int32_t n_output, max_output;
+    int32_t n_drafts; /* for the next step; they lie behind the outputs */
+    int32_t n_chosen; /* in this step: outputs that do not count yet */
+    pl_speculation speculation;
     bool cancelled, released; /* asked for within a step; done at its end */
 };
 
@@ -65,10 +68,21 @@ void pl__requests_admit(pl_engine *e);
 /* Ends running requests that were cancelled and frees those released. */
 void pl__requests_settle(pl_engine *e);
 
-/* choose.c: a token for every logits row of the step that was run, then the callbacks. */
-void pl__choose(pl_engine *e);
+/* choose.c: tokens from the logits of the step that was run, as many of a request as its drafts allow; takes back
+ * the rest of the drafts; then the callbacks. Returns the tokens of requests that were decoding. */
+int32_t pl__choose(pl_engine *e);
+/* What a row of logits chooses as output n_output + ahead; the outputs before it are there. */
+int32_t pl__choose_from(pl_engine *e, const pl_request *r, int32_t ahead, const void *row,
+                        int32_t best);
+const void *pl__logits_row(const pl_engine *e, int64_t i);
+
+/* draft.c: after tokens were chosen, the mtp block follows the main stack and drafts for the next step. */
+pl_status pl__draft(pl_engine *e, pl_error *err) PL_MUST_CHECK;
 
 /* step.c */
 bool pl__request_is_prefilling(const pl_request *r);
+pl_state *pl__request_state(const pl_request *r);
+/* The token at a position: of the prompt, an output or a draft. */
+int32_t pl__request_token_at(const pl_request *r, int32_t position);
 
 #endif

@@ -1,4 +1,5 @@
-/* One pass for the maximum and the digest, a second one for the sum of exponentials. Rows are read in blocks
+/* One pass for the maximum, a second one for the sum of exponentials; the digest is a pass of its own, since not every
+ * row that is looked at chooses a token. Rows are read in blocks
  * through pl_ops, so that every level is treated alike. */
 #include "engine/logits.h"
 
@@ -34,11 +35,10 @@ static float block_sum(const float *l, int32_t n, float max)
     return sum;
 }
 
-pl_logits_summary pl_logits_summarise(const pl_ops *ops, const void *row, int32_t vocab,
-                                      XXH3_state_t *digest)
+static pl_logits_summary find_best(const pl_ops *ops, const void *row, int32_t vocab)
 {
     pl_logits_summary s = {.best = 0, .max = -INFINITY};
-    float l[PL_LOGITS_BLOCK], sum = 0;
+    float l[PL_LOGITS_BLOCK];
 
     for (int32_t first = 0; first < vocab; first += PL_LOGITS_BLOCK) {
         int32_t n = block_at(ops, row, vocab, first, l);
@@ -47,8 +47,28 @@ pl_logits_summary pl_logits_summarise(const pl_ops *ops, const void *row, int32_
                 s.max = l[i];
                 s.best = first + i;
             }
-        feed(digest, l, n);
     }
+    return s;
+}
+
+int32_t pl_logits_best(const pl_ops *ops, const void *row, int32_t vocab)
+{
+    return find_best(ops, row, vocab).best;
+}
+
+void pl_logits_digest(const pl_ops *ops, const void *row, int32_t vocab, XXH3_state_t *digest)
+{
+    float l[PL_LOGITS_BLOCK];
+
+    for (int32_t first = 0; first < vocab; first += PL_LOGITS_BLOCK)
+        feed(digest, l, block_at(ops, row, vocab, first, l));
+}
+
+pl_logits_summary pl_logits_summarise(const pl_ops *ops, const void *row, int32_t vocab)
+{
+    pl_logits_summary s = find_best(ops, row, vocab);
+    float l[PL_LOGITS_BLOCK], sum = 0;
+
     for (int32_t first = 0; first < vocab; first += PL_LOGITS_BLOCK) {
         int32_t n = block_at(ops, row, vocab, first, l);
         sum = sum + block_sum(l, n, s.max);

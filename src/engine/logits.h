@@ -24,9 +24,14 @@ static inline bool pl_logit_before(float la, int32_t a, float lb, int32_t b)
     return x > y || (x == y && a < b);
 }
 
-/* Summary of one row (acc [vocab]); `digest` is fed its bits: little-endian fp32, NaN as 0x7FC00000. */
-pl_logits_summary pl_logits_summarise(const pl_ops *ops, const void *row, int32_t vocab,
-                                      XXH3_state_t *digest);
+/* Summary of one row (acc [vocab]). */
+pl_logits_summary pl_logits_summarise(const pl_ops *ops, const void *row, int32_t vocab);
+
+/* Its first id in the total order alone. */
+int32_t pl_logits_best(const pl_ops *ops, const void *row, int32_t vocab);
+
+/* Feeds the bits of a row: little-endian fp32, NaN as 0x7FC00000. */
+void pl_logits_digest(const pl_ops *ops, const void *row, int32_t vocab, XXH3_state_t *digest);
 
 /* Log-softmax at one id. */
 float pl_logits_logprob(const pl_ops *ops, const void *row, const pl_logits_summary *summary,

@@ -42,6 +42,9 @@ static pl_status check_params(const pl_engine_params *p, const pl_config *c, pl_
     PL_CHECK(p->max_num_batched_tokens >= 1 && p->max_num_batched_tokens <= MAX_BATCHED, err,
              "max_num_batched_tokens: out of range (got %d, want 1 to %d)",
              p->max_num_batched_tokens, MAX_BATCHED);
+    PL_CHECK(p->num_speculative_tokens >= 0 && p->num_speculative_tokens <= PL_MAX_SPECULATIVE, err,
+             "num_speculative_tokens: out of range (got %d, want 0 to %d)",
+             p->num_speculative_tokens, PL_MAX_SPECULATIVE);
     PL_CHECK(p->max_queued >= 0 && p->max_queued <= MAX_QUEUED, err,
              "max_queued: out of range (got %d, want 0 to %d)", p->max_queued, MAX_QUEUED);
     PL_CHECK(c->max_position_embeddings >= PL_MIN_MODEL_LEN, err,
@@ -68,6 +71,10 @@ static pl_status finish(pl_plan *plan, const pl_engine_params *params, pl_error 
 {
     plan->params = *params;
     PL_TRY(check_params(params, &plan->model.config, err));
+    PL_CHECK(params->num_speculative_tokens == 0 || plan->model.has_mtp, err,
+             "num_speculative_tokens: the checkpoint has no mtp block to draft with (got %d, want "
+             "0)",
+             params->num_speculative_tokens);
     PL_TRY(choose_level(params->level, &plan->level, err));
     plan->params.level = pl_level_name(plan->level);
     if (params->threads == 0)

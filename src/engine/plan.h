@@ -52,6 +52,7 @@ typedef struct pl_engine_shape {
     const pl_ops *ops;
     int n_workers;
     int32_t max_num_seqs, max_queued;
+    int32_t n_speculative; /* drafts asked for; limits.max_draft: those that a step has room for */
     uint64_t program_bytes;
     pl_forward_limits limits;
 } pl_engine_shape;
@@ -67,9 +68,14 @@ typedef struct pl_engine_parts {
     int32_t *step_tokens;       /* [max_tokens] */
     pl_step_seq *step_seqs;     /* [max_seqs] */
     pl_request **step_requests; /* [max_seqs] whose they are */
+    int32_t *first_row;         /* [max_seqs + 1] rows of logits of each */
     int32_t *logit_rows;        /* [max_logits] */
-    pl_request **row_requests;  /* [max_logits] */
     struct pl__row *rows;       /* [max_logits] */
+    /* Steps of the mtp block; NULL without drafts. */
+    int32_t *draft_tokens, *draft_streams; /* [max_tokens] */
+    pl_step_seq *draft_seqs;               /* [max_seqs] */
+    int32_t *draft_logit_rows;             /* [max_seqs] */
+    pl_request **draft_requests;           /* [max_seqs] whose logits they are */
     pl_sampler sampler;
 } pl_engine_parts;
 

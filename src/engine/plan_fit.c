@@ -18,6 +18,7 @@ typedef enum what {
 static void set(pl_engine_shape *s, what w, int32_t v)
 {
     pl_forward_limits *l = &s->limits;
+    int64_t rows;
 
     if (w == MODEL_LEN)
         l->max_len = v;
@@ -27,7 +28,9 @@ static void set(pl_engine_shape *s, what w, int32_t v)
         l->max_tokens = v;
     /* A step holds no more sequences than tokens. */
     l->max_seqs = s->max_num_seqs < l->max_tokens ? s->max_num_seqs : l->max_tokens;
-    l->max_logits = l->max_seqs;
+    l->max_draft = s->n_speculative < l->max_tokens ? s->n_speculative : l->max_tokens - 1;
+    rows = (int64_t)s->max_num_seqs * (1 + l->max_draft);
+    l->max_logits = rows < l->max_tokens ? (int32_t)rows : l->max_tokens;
 }
 
 static pl_status fits(const pl_plan *plan, const pl_engine_shape *s, bool *yes, pl_error *err)
@@ -172,6 +175,7 @@ static pl_status fill_totals(pl_plan *plan, pl_error *err)
     t->max_num_seqs = s->max_num_seqs;
     t->max_num_batched_tokens = s->limits.max_tokens;
     t->threads = s->n_workers;
+    t->num_speculative_tokens = s->n_speculative;
     PL_TRY(fits(plan, s, &t->fits, err));
     PL_TRY(find_capacity(plan, err));
     if (plan->params.kv_cache_memory_bytes)
@@ -191,6 +195,7 @@ pl_status pl__plan_fit(pl_plan *plan, pl_error *err)
         .ops = pl__engine_ops(plan->level),
         .n_workers = p->threads,
         .max_queued = p->max_queued,
+        .n_speculative = p->num_speculative_tokens,
         .program_bytes = p->program_bytes,
         .limits.max_tokens = p->max_num_batched_tokens,
         .limits.max_len = p->max_model_len,

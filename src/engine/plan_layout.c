@@ -32,23 +32,42 @@ static void layout_requests(const pl_engine_shape *s, pl_regions *t, pl_arena *a
 static void layout_step(const pl_engine_shape *s, pl_regions *t, pl_arena *a, pl_engine_parts *p)
 {
     size_t tokens = (size_t)s->limits.max_tokens, seqs = (size_t)s->limits.max_seqs;
+    size_t rows = (size_t)s->limits.max_logits;
 
     pl_region_begin(t, a, "engine.step", "engine");
     p->step_tokens = pl_arena_array(a, tokens, sizeof *p->step_tokens, 0);
     p->step_seqs = pl_arena_array(a, seqs, sizeof *p->step_seqs, 0);
     p->step_requests = pl_arena_array(a, seqs, sizeof *p->step_requests, 0);
-    p->logit_rows = pl_arena_array(a, seqs, sizeof *p->logit_rows, 0);
-    p->row_requests = pl_arena_array(a, seqs, sizeof *p->row_requests, 0);
-    p->rows = pl_arena_array(a, seqs, sizeof *p->rows, 0);
+    p->first_row = pl_arena_array(a, seqs + 1, sizeof *p->first_row, 0);
+    p->logit_rows = pl_arena_array(a, rows, sizeof *p->logit_rows, 0);
+    p->rows = pl_arena_array(a, rows, sizeof *p->rows, 0);
     pl_region_end(t,
-                  "up(%zu tokens * 4, 64) + up(%zu * %zu, 64) + 2 * up(%zu * %zu, 64) + up(%zu * "
-                  "4, 64) + up(%zu * %zu, 64)",
-                  tokens, seqs, sizeof *p->step_seqs, seqs, sizeof *p->step_requests, seqs, seqs,
-                  sizeof *p->rows);
+                  "up(%zu tokens * 4, 64) + up(%zu * %zu, 64) + up(%zu * %zu, 64) + up(%zu * 4, "
+                  "64) + up(%zu rows * 4, 64) + up(%zu * %zu, 64)",
+                  tokens, seqs, sizeof *p->step_seqs, seqs, sizeof *p->step_requests, seqs + 1,
+                  rows, rows, sizeof *p->rows);
     pl_region_begin(t, a, "engine.sampler", "engine");
     pl_sampler_layout(&p->sampler, a, s->model->config.vocab_size);
     pl_region_end(t, "4 * up(%d ids * 4, 64) + up(up(%d ids, 32) / 8, 64)",
                   s->model->config.vocab_size, s->model->config.vocab_size);
+}
+
+static void layout_drafts(const pl_engine_shape *s, pl_regions *t, pl_arena *a, pl_engine_parts *p)
+{
+    size_t tokens = (size_t)s->limits.max_tokens, seqs = (size_t)s->limits.max_seqs;
+
+    if (!s->limits.max_draft)
+        return;
+    pl_region_begin(t, a, "engine.drafts", "engine");
+    p->draft_tokens = pl_arena_array(a, tokens, sizeof *p->draft_tokens, 0);
+    p->draft_streams = pl_arena_array(a, tokens, sizeof *p->draft_streams, 0);
+    p->draft_seqs = pl_arena_array(a, seqs, sizeof *p->draft_seqs, 0);
+    p->draft_logit_rows = pl_arena_array(a, seqs, sizeof *p->draft_logit_rows, 0);
+    p->draft_requests = pl_arena_array(a, seqs, sizeof *p->draft_requests, 0);
+    pl_region_end(t,
+                  "2 * up(%zu tokens * 4, 64) + up(%zu * %zu, 64) + up(%zu * 4, 64) + up(%zu * "
+                  "%zu, 64)",
+                  tokens, seqs, sizeof *p->draft_seqs, seqs, seqs, sizeof *p->draft_requests);
 }
 
 /* States lie in an arena of their own, one request after the other; its regions go across them. */
@@ -118,6 +137,7 @@ void pl__engine_layout(const pl_engine_shape *s, pl_regions *t, pl_arena *work, 
                                    s->n_workers, &s->limits);
     layout_requests(s, t, work, p);
     layout_step(s, t, work, p);
+    layout_drafts(s, t, work, p);
     layout_cache(s, t, cache, p);
     add_others(s, t, work, cache);
 }

@@ -101,7 +101,8 @@ pl_status pl_engine_submit(pl_engine *e, const pl_request_params *p, pl_request 
                             e->queue.n, e->plan->shape.max_queued);
     r->params = *p;
     r->state = PL_REQUEST_QUEUED;
-    r->n_output = 0;
+    r->n_output = r->n_drafts = 0;
+    r->speculation = (pl_speculation){0};
     r->max_output = p->max_tokens < room ? p->max_tokens : room;
     r->cancelled = r->released = false;
     (void)XXH3_128bits_reset(&r->digest);
@@ -234,6 +235,11 @@ const float *pl_request_logprobs(const pl_request *r, int32_t *n)
 {
     *n = r->n_output;
     return pl__request_logprobs(r);
+}
+
+pl_request_stats pl_request_stats_of(const pl_request *r)
+{
+    return (pl_request_stats){.speculation = r->speculation};
 }
 
 void pl_request_digest(const pl_request *r, char digest[PL_REQUEST_DIGEST_BYTES])

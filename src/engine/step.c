@@ -1,16 +1,24 @@
-/* One step: who gets how many of its tokens, the forward pass, the tokens chosen.
+/* One step: who gets how many of its tokens, the forward pass, the tokens chosen, the drafts of the next one.
  *
- * Requests that choose tokens come first, one token each, then prompts in chunks. Both are served in the order of
- * `running`, where whoever was served goes to the end. Where there are more choosing requests than tokens in a
- * step, prompts would wait for ever behind them; then all take turns alike. None of it changes a bit. */
+ * Requests that choose tokens come first, one token each and their drafts, then prompts in chunks. Both are served in
+ * the order of `running`, where whoever was served goes to the end. Drafts are cut to what the others leave, and
+ * to half of that where prompts wait. Where there are more choosing requests than tokens in a step, prompts would
+ * wait for ever behind them; then all take turns alike, without drafts. None of it changes a bit. */
 #include <time.h>
 
 #include "base/error.h"
 #include "engine/internal.h"
 
-static pl_state *state_of(const pl_request *r)
+pl_state *pl__request_state(const pl_request *r)
 {
     return &r->engine->parts.states[r->place];
+}
+
+int32_t pl__request_token_at(const pl_request *r, int32_t position)
+{
+    const int32_t n = r->params.n_tokens;
+
+    return position < n ? r->params.tokens[position] : pl__request_outputs(r)[position - n];
 }
 
 bool pl__request_is_prefilling(const pl_request *r)
@@ -21,27 +29,27 @@ bool pl__request_is_prefilling(const pl_request *r)
 /* Positions that are known and have not been run. */
 static int32_t n_pending(const pl_request *r)
 {
-    return r->params.n_tokens + r->n_output - state_of(r)->n;
+    return r->params.n_tokens + r->n_output - pl__request_state(r)->n;
 }
 
-static void take(pl_engine *e, pl_request *r, int32_t n)
+/* n known positions and n_draft drafts; drafts only behind all that is known. */
+static void take(pl_engine *e, pl_request *r, int32_t n, int32_t n_draft)
 {
     pl_engine_parts *p = &e->parts;
-    pl_state *state = state_of(r);
-    int32_t first = e->n_step_tokens;
+    pl_state *state = pl__request_state(r);
+    const int32_t first = e->n_step_tokens, last_known = first + n - 1;
+    const bool chooses = n == n_pending(r);
 
-    for (int32_t i = 0; i < n; i++) {
-        int32_t at = state->n + i - r->params.n_tokens;
-        p->step_tokens[first + i] =
-            at < 0 ? r->params.tokens[state->n + i] : pl__request_outputs(r)[at];
-    }
-    p->step_seqs[e->n_step_seqs] = (pl_step_seq){.state = state, .first = first, .n = n};
-    p->step_requests[e->n_step_seqs++] = r;
-    e->n_step_tokens += n;
-    if (n == n_pending(r)) {
-        p->logit_rows[e->n_rows] = first + n - 1;
-        p->row_requests[e->n_rows++] = r;
-    }
+    for (int32_t i = 0; i < n + n_draft; i++)
+        p->step_tokens[first + i] = pl__request_token_at(r, state->n + i);
+    p->step_seqs[e->n_step_seqs] =
+        (pl_step_seq){.state = state, .first = first, .n = n + n_draft, .n_draft = n_draft};
+    p->step_requests[e->n_step_seqs] = r;
+    p->first_row[e->n_step_seqs++] = e->n_rows;
+    e->n_step_tokens += n + n_draft;
+    for (int32_t i = 0; chooses && i <= n_draft; i++)
+        p->logit_rows[e->n_rows++] = last_known + i;
+    p->first_row[e->n_step_seqs] = e->n_rows;
 }
 
 typedef enum kind {
@@ -57,22 +65,44 @@ static void take_some(pl_engine *e, int kinds)
         int32_t left = budget - e->n_step_tokens, n = n_pending(r);
 
         if (kinds & (pl__request_is_prefilling(r) ? PREFILLING : CHOOSING))
-            take(e, r, n < left ? n : left);
+            take(e, r, n < left ? n : left, 0);
+    }
+}
+
+/* Choosing requests, all of which have room, with equal shares of the tokens for drafts; the first ones get what
+ * does not divide. */
+static void take_choosing(pl_engine *e, int32_t n_choosing)
+{
+    const int32_t left = e->plan->shape.limits.max_tokens - n_choosing;
+    const int32_t for_drafts = n_choosing < e->running.n ? left / 2 : left;
+    int32_t i = 0;
+
+    for (pl_request *r = e->running.first; r; r = r->next) {
+        int32_t share = for_drafts / n_choosing + (i < for_drafts % n_choosing);
+
+        if (pl__request_is_prefilling(r))
+            continue;
+        take(e, r, 1, r->n_drafts < share ? r->n_drafts : share);
+        i++;
     }
 }
 
 static void make_step(pl_engine *e)
 {
+    const int32_t budget = e->plan->shape.limits.max_tokens;
     int32_t n_choosing = 0;
 
     e->n_step_tokens = e->n_step_seqs = e->n_rows = 0;
     for (const pl_request *r = e->running.first; r; r = r->next)
         n_choosing += !pl__request_is_prefilling(r);
-    if (n_choosing >= e->plan->shape.limits.max_tokens && n_choosing < e->running.n) {
+    if (n_choosing >= budget && n_choosing < e->running.n) {
         take_some(e, CHOOSING | PREFILLING);
         return;
     }
-    take_some(e, CHOOSING);
+    if (n_choosing > budget)
+        take_some(e, CHOOSING);
+    else if (n_choosing)
+        take_choosing(e, n_choosing);
     take_some(e, PREFILLING);
 }
 
@@ -115,21 +145,22 @@ static pl_status run_step(pl_engine *e, pl_error *err)
     return PL_OK;
 }
 
-static void count(pl_engine *e, int32_t n_prefill, double seconds)
+static void count(pl_engine *e, int32_t n_prefill, int32_t n_decoded, double seconds)
 {
-    const int32_t n = e->n_step_tokens, n_decode = n - n_prefill;
+    const int32_t n = e->n_step_tokens;
 
     e->stats.steps++;
     e->stats.prefill_tokens += (uint64_t)n_prefill;
-    e->stats.decode_tokens += (uint64_t)n_decode;
+    e->stats.decode_tokens += (uint64_t)n_decoded;
     e->stats.prefill_s += seconds * n_prefill / n;
-    e->stats.decode_s += seconds * n_decode / n;
+    e->stats.decode_s += seconds * (n - n_prefill) / n;
 }
 
 pl_status pl_engine_step(pl_engine *e, bool *busy, pl_error *err)
 {
     const double begin = now();
-    int32_t n_prefill;
+    int32_t n_prefill, n_decoded;
+    pl_status s;
 
     *busy = false;
     if (e->in_step)
@@ -146,12 +177,13 @@ pl_status pl_engine_step(pl_engine *e, bool *busy, pl_error *err)
     n_prefill = count_prefill(e);
     PL_TRY(run_step(e, err));
     e->in_step = true;
-    pl__choose(e);
+    n_decoded = pl__choose(e);
     e->in_step = false;
-    count(e, n_prefill, now() - begin);
+    s = pl__draft(e, err);
+    count(e, n_prefill, n_decoded, now() - begin);
     pl__requests_settle(e);
     *busy = e->running.first || e->queue.first;
-    return PL_OK;
+    return s;
 }
 
 pl_status pl_engine_run(pl_engine *e, pl_error *err)

@@ -108,7 +108,7 @@ case_bad_input()
     run plan nano --max-model-len 99999999
     expect_status 2
     expect_err 'max_model_len: out of range'
-    run plan nano --num-speculative-tokens 1
+    run plan nano --num-speculative-tokens 9
     expect_status 2
 }
 

@@ -50,6 +50,7 @@ void take(pl_request *request, result *r)
         memcpy(r->logprobs, logprobs, (size_t)r->n * sizeof *logprobs);
     }
     r->state = pl_request_state_of(request);
+    r->stats = pl_request_stats_of(request);
     pl_request_digest(request, r->digest);
     pl_request_release(request);
 }

@@ -21,13 +21,14 @@ pl_engine_params small_params(void);
 /* Fails the test where it cannot be opened. */
 pl_engine *open_engine(const char *name, const pl_engine_params *params);
 
-enum { MAX_RESULT_TOKENS = 64 };
+enum { MAX_RESULT_TOKENS = 512 };
 
 typedef struct result {
     int32_t tokens[MAX_RESULT_TOKENS];
     float logprobs[MAX_RESULT_TOKENS];
     int32_t n;
     pl_request_state state;
+    pl_request_stats stats; /* not compared: how it was made, not what it is */
     char digest[PL_REQUEST_DIGEST_BYTES];
 } result;
 

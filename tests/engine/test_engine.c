@@ -90,11 +90,13 @@ static bool step(pl_engine *e)
 static void test_no_allocation_in_steps(void **state)
 {
     pl_engine_params p = small_params();
-    pl_engine *e = open_engine("nano", &p);
+    pl_engine *e;
     pl_request_params q[4] = {simple(9, 5), simple(70, 3), simple(2, 6), simple(30, 4)};
     pl_request *r[4];
     long before;
 
+    p.num_speculative_tokens = 2;
+    e = open_engine("nano", &p);
     assert_true(n_allocations > 0); /* opening is seen */
     q[1].temperature = 1;
     q[2].temperature = 0.7f;

@@ -233,6 +233,7 @@ static void run_once(int round)
     p.max_num_seqs = random_in(1, 20);
     p.max_model_len = random_in(8, 4000);
     p.max_num_batched_tokens = random_in(1, 700);
+    p.num_speculative_tokens = random_in(0, PL_MAX_SPECULATIVE);
     p.program_bytes = resident();
     check_ok(pl_mem_reset_peak(&err), &err);
     e = open_engine("nano", &p);
