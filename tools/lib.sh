@@ -29,6 +29,7 @@ libjansson-dev  pkg-config --exists jansson
 libxxhash-dev   pkg-config --exists libxxhash
 libhwloc-dev    pkg-config --exists hwloc
 libpcre2-dev    pkg-config --exists libpcre2-8
+libmicrohttpd-dev pkg-config --exists libmicrohttpd
 '
 packages_test='
 libcmocka-dev   pkg-config --exists cmocka

@@ -16,6 +16,7 @@ unit       u a s  unit tests, optimised build
 model      u a s  the forward pass against stored golden files
 engine     u a s  requests over small models: bits, plan, memory, lives of requests
 cli        u a s  the program from outside
+serve      u a s  the server from outside: fields, company, hostile clients
 kernels    u a s  every kernel this processor can run, bit for bit against level scalar
 fuzz       u a s  fuzz targets over their committed inputs
 werror     - a s  debug build with gcc, warnings are errors, assertions on; unit tests
@@ -184,7 +185,7 @@ checked='--buildtype=debugoptimized -Dwerror=true -Dtests=true'
 run_suite()
 {
     case $1 in
-    style | header | symbols | unit | engine | cli | kernels | fuzz | tidy | oracle)
+    style | header | symbols | unit | engine | cli | serve | kernels | fuzz | tidy | oracle)
         plain_build "$1" && run_tests build --suite "$1"
         ;;
     model)

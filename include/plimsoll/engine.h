@@ -281,6 +281,16 @@ typedef struct pl_request_stats {
 
 PL_API pl_request_stats pl_request_stats_of(const pl_request *request);
 
+typedef struct pl_token_logprob {
+    int32_t token;
+    float logprob;
+} pl_token_logprob;
+
+/* Within on_token only: the `n` likeliest tokens at the place of the one just chosen, the likeliest first, of equal
+ * ones the smaller id first; log-probabilities as in pl_token_event. Returns how many there are: n, or the
+ * vocabulary's size where that is less. Elsewhere 0. */
+PL_API int32_t pl_request_top_logprobs(const pl_request *request, pl_token_logprob *top, int32_t n);
+
 /* XXH3-128 over all logits that chose a token, 32 hex digits and a 0: rows in the order of their tokens, each the
  * vocabulary's raw logits as little-endian fp32, every NaN as 0x7FC00000. Equal digests: equal bits. */
 enum { PL_REQUEST_DIGEST_BYTES = 33 };

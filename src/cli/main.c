@@ -15,6 +15,7 @@ static const pl_command *const commands[] = {
     &pl_command_synth,
     &pl_command_plan,
     &pl_command_run,
+    &pl_command_serve,
     &pl_command_trace,
     &pl_command_cpu,
     &pl_command_tokenize,

@@ -2,32 +2,17 @@
  *
  * The order is that of cost: what is wrong with the options, the prompts or the plan is told before a weight is
  * read. The line is drawn (RLIMIT_DATA) before the engine takes its memory. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/meminfo.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
+#include "cli/memory_line.h"
 #include "cli/run_chat.h"
 #include "cli/run_results.h"
-
-/* ASAN maps terabytes for itself, which no line allows. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define WITH_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define WITH_SANITIZER 1
-#endif
-#endif
-#ifdef WITH_SANITIZER
-enum { DRAW_LINE = 0 };
-#else
-enum { DRAW_LINE = 1 };
-#endif
 
 enum { DEFAULT_SEQS = 8, DEFAULT_MAX_TOKENS = 256 };
 
@@ -114,23 +99,6 @@ static pl_request_params request_of(const struct options *o, const pl_run_prompt
 
 /* ---- the plan */
 
-/* --memory, or else a share of what there is; nobody may ask for more than that. */
-static pl_status choose_line(const struct options *o, pl_engine_params *p, pl_error *err)
-{
-    pl_mem_machine machine;
-
-    PL_TRY(pl_mem_read_machine(&machine, err));
-    if (p->memory_bytes == 0)
-        p->memory_bytes = (uint64_t)(o->memory_utilization * (double)machine.limit_bytes);
-    PL_CHECK(p->memory_bytes > 0, err, "--memory-utilization: leaves no memory (got %g)",
-             o->memory_utilization);
-    PL_CHECK(p->memory_bytes <= machine.limit_bytes, err,
-             "--memory: more than this machine or its control group gives (got %" PRIu64
-             " bytes, want at most %" PRIu64 ")",
-             p->memory_bytes, machine.limit_bytes);
-    return PL_OK;
-}
-
 static pl_status model_of(const char *path, const pl_engine_params *params, pl_engine_model *model,
                           pl_error *err)
 {
@@ -171,33 +139,6 @@ static uint64_t extra_bytes(const struct options *o, const pl_engine_params *p)
     return held > planned ? held - planned : 0;
 }
 
-/* RLIMIT_DATA counts addresses, resident or not, and parsing a tokenizer leaves many that are not: the heap has
- * given the pages back, but not the addresses. While the engine opens, the line leaves room for them; once it is
- * open, nothing may be added any more. */
-static pl_status draw_line(const pl_plan *plan, pl_error *err)
-{
-    enum { ADDRESSES_PER_ID = 512 };
-    const uint64_t vocab = (uint64_t)pl_plan_model_of(plan).vocab_size;
-    pl_mem_usage u;
-
-    if (!DRAW_LINE)
-        return PL_OK;
-    PL_TRY(pl_mem_read_usage(&u, err));
-    return pl_mem_set_line(
-        pl_plan_totals_of(plan).total_bytes + u.data_bytes + vocab * ADDRESSES_PER_ID, err);
-}
-
-static pl_status tighten_line(const pl_engine *e, pl_error *err)
-{
-    const uint64_t total = pl_plan_totals_of(pl_engine_plan(e)).total_bytes;
-    pl_mem_usage u;
-
-    if (!DRAW_LINE)
-        return PL_OK;
-    PL_TRY(pl_mem_read_usage(&u, err));
-    return pl_mem_set_line(u.data_bytes > total ? u.data_bytes : total, err);
-}
-
 static pl_status check_plan(const struct options *o, const pl_plan *plan, pl_error *err)
 {
     PL_TRY(pl_plan_check_fits(plan, err));
@@ -211,7 +152,7 @@ static pl_status check_plan(const struct options *o, const pl_plan *plan, pl_err
     }
     if (pl_plan_note(plan)[0])
         fprintf(stderr, "plimsoll: plan: %s\n", pl_plan_note(plan));
-    return draw_line(plan, err);
+    return pl_memory_line_draw(plan, err);
 }
 
 static pl_status plan_run(const char *path, struct options *o, pl_engine_params *p, pl_error *err)
@@ -220,7 +161,7 @@ static pl_status plan_run(const char *path, struct options *o, pl_engine_params 
     pl_plan *plan;
     pl_status s;
 
-    PL_TRY(choose_line(o, p, err));
+    PL_TRY(pl_memory_line_choose(o->memory_utilization, p, err));
     PL_TRY(model_of(path, p, &model, err));
     PL_TRY(pl_run_prompts_read(&o->prompts, path, &model, err));
     fill_defaults(o, &model, p);
@@ -365,7 +306,7 @@ static pl_status run_model(const char *path, struct options *o, pl_error *err)
     }
     s = pl_engine_open(path, &p, &e, err);
     if (s == PL_OK)
-        s = tighten_line(e, err);
+        s = pl_memory_line_tighten(pl_engine_plan(e), 0, err);
     if (s == PL_OK)
         s = o->chat ? converse(e, o, err) : run_and_print(e, o, err);
     pl_engine_close(e);

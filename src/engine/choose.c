@@ -134,12 +134,15 @@ static void append(pl_engine *e, pl_request *r, const pl__row *row)
     }
 }
 
-static void tell(const pl_engine *e, pl_request *r, const pl__row *row)
+static void tell(const pl_engine *e, pl_request *r, int32_t i)
 {
+    const pl__row *row = &e->parts.rows[i];
     const pl_token_event event = {row->token, row->logprob, r->n_output - 1};
 
+    r->row = i;
     if (r->params.on_token && !r->cancelled)
         r->params.on_token(r->params.user, r, &event);
+    r->row = -1;
 }
 
 int32_t pl__choose(pl_engine *e)
@@ -155,12 +158,42 @@ int32_t pl__choose(pl_engine *e)
         n_decoded += settle_drafts(e, s);
     for (int32_t s = 0; s < e->n_step_seqs; s++) {
         pl_request *r = e->parts.step_requests[s];
-        const pl__row *row = &e->parts.rows[e->parts.first_row[s]];
+        const int32_t first = e->parts.first_row[s];
 
         for (int32_t i = 0; i < r->n_chosen; i++) {
-            append(e, r, &row[i]);
-            tell(e, r, &row[i]);
+            append(e, r, &e->parts.rows[first + i]);
+            tell(e, r, first + i);
         }
     }
     return n_decoded;
+}
+
+/* ---- the likeliest tokens */
+
+struct listing {
+    const pl_request *request;
+    pl_token_logprob *top;
+    int32_t n;
+};
+
+static void list_top(void *user, int64_t tile, int worker)
+{
+    const struct listing *l = user;
+    const pl_engine *e = l->request->engine;
+    const int32_t i = l->request->row;
+
+    pl_logits_top(e->plan->shape.ops, pl__logits_row(e, i), pl__engine_config(e)->vocab_size,
+                  &e->parts.rows[i].summary, l->top, l->n);
+}
+
+/* Through the pool, which sets the floating-point environment. */
+int32_t pl_request_top_logprobs(const pl_request *r, pl_token_logprob *top, int32_t n)
+{
+    const int32_t vocab = pl__engine_config(r->engine)->vocab_size;
+    struct listing l = {.request = r, .top = top, .n = n < vocab ? n : vocab};
+
+    if (r->row < 0 || n <= 0)
+        return 0;
+    pl_pool_run(r->engine->pool, 1, list_top, &l);
+    return l.n;
 }

@@ -33,6 +33,7 @@ struct pl_request {
     int32_t n_drafts; /* for the next step; they lie behind the outputs */
     int32_t n_chosen; /* in this step: outputs that do not count yet */
     pl_speculation speculation;
+    int32_t row;              /* of logits that chose the token being told; -1: none is */
     bool cancelled, released; /* asked for within a step; done at its end */
 };
 

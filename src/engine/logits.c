@@ -85,3 +85,29 @@ float pl_logits_logprob(const pl_ops *ops, const void *row, const pl_logits_summ
     ops->acc_get((const uint8_t *)row + (int64_t)id * ops->acc_bytes, 1, &l);
     return (l - summary->max) - summary->log_sum;
 }
+
+/* `top` holds logits until the end. Most ids come behind its last entry, so that inserting is rare. */
+void pl_logits_top(const pl_ops *ops, const void *row, int32_t vocab,
+                   const pl_logits_summary *summary, pl_token_logprob *top, int32_t n)
+{
+    float l[PL_LOGITS_BLOCK];
+    int32_t n_top = 0;
+
+    for (int32_t first = 0; first < vocab; first += PL_LOGITS_BLOCK) {
+        int32_t n_block = block_at(ops, row, vocab, first, l);
+        for (int32_t i = 0; i < n_block; i++) {
+            int32_t at = n_top;
+            while (at > 0 &&
+                   pl_logit_before(l[i], first + i, top[at - 1].logprob, top[at - 1].token))
+                at--;
+            if (at == n)
+                continue;
+            n_top += n_top < n;
+            for (int32_t k = n_top - 1; k > at; k--)
+                top[k] = top[k - 1];
+            top[at] = (pl_token_logprob){first + i, l[i]};
+        }
+    }
+    for (int32_t i = 0; i < n; i++)
+        top[i].logprob = (top[i].logprob - summary->max) - summary->log_sum;
+}

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "ops/ops.h"
+#include "plimsoll/engine.h"
 
 enum { PL_LOGITS_BLOCK = 1280 }; /* ids that are summed before the next ones */
 
@@ -36,5 +37,9 @@ void pl_logits_digest(const pl_ops *ops, const void *row, int32_t vocab, XXH3_st
 /* Log-softmax at one id. */
 float pl_logits_logprob(const pl_ops *ops, const void *row, const pl_logits_summary *summary,
                         int32_t id);
+
+/* The first n <= vocab ids in the total order, with their log-softmax. */
+void pl_logits_top(const pl_ops *ops, const void *row, int32_t vocab,
+                   const pl_logits_summary *summary, pl_token_logprob *top, int32_t n);
 
 #endif

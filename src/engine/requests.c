@@ -44,7 +44,7 @@ void pl__requests_init(pl_engine *e)
         pl_request *r = &e->parts.requests[i];
         memset(r, 0, sizeof *r);
         r->engine = e;
-        r->place = -1;
+        r->place = r->row = -1;
         pl__list_append(&e->free, r);
     }
     for (int32_t i = s->max_num_seqs - 1; i >= 0; i--)

@@ -1,0 +1,512 @@
+/* The two threads behind HTTP: one prepares bodies, one steps the engine.
+ *
+ * The engine batches what it is given; this decides what it is given and when: by priority, then in order, never more
+ * than there are places for, so that a request of higher priority never stands behind a queue it cannot
+ * overtake. Clients that are gone, requests that take too long and a drain that lasts too long end as cancelled,
+ * between two steps. */
+#include <errno.h>
+#include <microhttpd.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "serve/job.h"
+
+/* ---- preparing */
+
+static void refuse(pl_job *job, const pl_fault *fault)
+{
+    pl_serve *s = job->serve;
+
+    pl_log(PL_LOG_INFO, "request", "id=%s status=%d param=%s total_ms=%.1f", job->id, fault->http,
+           fault->param[0] ? fault->param : "-", 1e3 * (pl_serve_now() - job->arrived));
+    pthread_mutex_lock(&s->lock);
+    job->fault = *fault;
+    job->state = PL_JOB_REFUSED;
+    s->counters.requests_refused++;
+    pl_job_wake_locked(job);
+    pthread_mutex_unlock(&s->lock);
+    pl_job_unref(job);
+}
+
+/* Into the queue, unless that is full. */
+static bool accept_job(pl_job *job, pl_fault *fault)
+{
+    pl_serve *s = job->serve;
+    bool fits;
+
+    pthread_mutex_lock(&s->lock);
+    fits = job->n_choices <= s->params.max_waiting - s->n_waiting;
+    if (fits) {
+        job->state = PL_JOB_ACCEPTED;
+        s->n_waiting += job->n_choices;
+        s->counters.n_waiting = s->n_waiting;
+        pl_serve_append_locked(&s->waiting, job);
+        pthread_cond_broadcast(&s->to_run);
+        pl_job_wake_locked(job);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return fits || pl_fault_set(fault, 429, "", "server: too many requests wait (want at most %d)",
+                                s->params.max_waiting);
+}
+
+static void answer_text(pl_job *job)
+{
+    pl_serve *s = job->serve;
+
+    pthread_mutex_lock(&s->lock);
+    job->state = PL_JOB_ENDED;
+    pl_job_wake_locked(job);
+    pthread_mutex_unlock(&s->lock);
+    pl_job_unref(job);
+}
+
+/* Who accepts it takes the reference over. */
+static void prepare(pl_job *job, pl_encoder *encoder)
+{
+    const bool is_text = job->kind == PL_FIELDS_TOKENIZE || job->kind == PL_FIELDS_DETOKENIZE;
+    pl_fault fault;
+
+    if (is_text && pl_job_text(job, encoder, &fault))
+        answer_text(job);
+    else if (is_text || !pl_job_prepare(job, encoder, &fault) || !accept_job(job, &fault))
+        refuse(job, &fault);
+}
+
+void *pl_serve_prepare_loop(void *serve)
+{
+    pl_serve *s = serve;
+    pl_encoder *encoder = NULL;
+
+    while (pl_encoder_create(0, &encoder) != PL_OK)
+        (void)poll(NULL, 0, 100);
+    for (;;) {
+        pl_job *job;
+
+        pthread_mutex_lock(&s->lock);
+        while (!s->preparing.first && !s->stopping)
+            pthread_cond_wait(&s->to_prepare, &s->lock);
+        job = pl_serve_take_locked(&s->preparing);
+        pthread_mutex_unlock(&s->lock);
+        if (!job)
+            break;
+        prepare(job, encoder);
+    }
+    pl_encoder_destroy(encoder);
+    return NULL;
+}
+
+/* ---- the engine's thread */
+
+typedef struct pl_serve_loop {
+    pl_serve *serve;
+    pl_engine *engine;
+    const pl_tokenizer *tokenizer;
+    char *piece; /* text of a token */
+    size_t piece_bytes;
+    pl_job *running; /* submitted at least in part */
+    int n_live, max_live;
+    double watched, drain_ends; /* 0: no drain */
+} loop;
+
+/* The text of a token to the search for stop strings. */
+static void feed_text(const loop *l, pl_job_choice *c, int32_t token)
+{
+    const unsigned flags = c->job->kind == PL_FIELDS_CHAT ? 0 : PL_DECODE_SKIP_SPECIAL;
+    size_t n = 0;
+
+    if (!l->tokenizer || token >= pl_tokenizer_vocab_size(l->tokenizer))
+        return;
+    if (pl_text_stream_push(l->tokenizer, &c->stop_stream, token, flags, l->piece, l->piece_bytes,
+                            &n, NULL) != PL_OK)
+        return;
+    c->stopped = pl_stop_feed(&c->stop, l->piece, n, &c->safe_bytes);
+}
+
+static void on_token(void *user, pl_request *request, const pl_token_event *event)
+{
+    pl_job_choice *c = user;
+    pl_serve *s = c->job->serve;
+    const int n_top = c->job->fields.n_top;
+    const bool is_text = pl_request_state_of(request) != PL_REQUEST_STOPPED;
+
+    if (c->stopped || c->n_tokens == c->max_tokens)
+        return;
+    if (n_top)
+        (void)pl_request_top_logprobs(request, c->top + (size_t)c->n_tokens * (size_t)n_top, n_top);
+    pthread_mutex_lock(&s->lock);
+    c->tokens[c->n_tokens] = event->token;
+    c->logprobs[c->n_tokens++] = event->logprob;
+    c->n_text += is_text;
+    s->counters.generation_tokens++;
+    if (is_text)
+        feed_text(s->loop, c, event->token);
+    if (c->stopped)
+        pl_request_cancel(request);
+    if (c->job->first_token == 0) {
+        c->job->first_token = pl_serve_now();
+        pl_serve_observe_locked(&s->ttft, c->job->first_token - c->job->arrived);
+    }
+    if (c->job->fields.stream)
+        pl_job_wake_locked(c->job);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- ends */
+
+static const char *reason_of(const pl_job *job)
+{
+    if (job->fault.http)
+        return "error";
+    if (job->timed_out)
+        return "timeout";
+    return job->cancelled ? "cancelled" : pl_finish_name(job->choices[0].finish);
+}
+
+static int64_t tokens_of(const pl_job *job)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < job->n_choices; i++)
+        n += job->choices[i].n_tokens;
+    return n;
+}
+
+static void log_end(const pl_job *job)
+{
+    const double started = job->started > 0 ? job->started : job->ended;
+    int64_t n_prompt = 0;
+
+    for (int i = 0; i < job->n_prompts; i++)
+        n_prompt += job->prompts[i].n;
+    pl_log(PL_LOG_INFO, "request",
+           "id=%s status=%d n=%d prompt_tokens=%lld completion_tokens=%lld queue_ms=%.1f "
+           "ttft_ms=%.1f total_ms=%.1f stream=%d reason=%s",
+           job->id, job->fault.http ? job->fault.http : 200, job->n_choices, (long long)n_prompt,
+           (long long)tokens_of(job), 1e3 * (started - job->arrived),
+           job->first_token > 0 ? 1e3 * (job->first_token - job->arrived) : 0.0,
+           1e3 * (job->ended - job->arrived), job->fields.stream, reason_of(job));
+    if (job->fields.unknown[0])
+        pl_log(PL_LOG_INFO, "unknown_fields", "id=%s ignored=%s", job->id, job->fields.unknown);
+}
+
+/* All its choices have ended or never began. Takes the engine's reference. */
+static void end_job(loop *l, pl_job *job)
+{
+    pl_serve *s = l->serve;
+    const int64_t n = tokens_of(job);
+
+    pthread_mutex_lock(&s->lock);
+    s->n_waiting -= job->n_choices - job->n_submitted;
+    s->counters.n_waiting = s->n_waiting;
+    job->ended = pl_serve_now();
+    for (int i = 0; i < job->n_choices; i++) {
+        if (job->choices[i].finish == PL_FINISH_NONE)
+            job->choices[i].finish = PL_FINISH_CANCELLED;
+        s->counters.finished[job->choices[i].finish]++;
+    }
+    if (job->timed_out)
+        (void)pl_fault_set(&job->fault, 504, "", "server: generation took longer than %d s",
+                           s->params.max_request_seconds);
+    else if (job->cancelled && !job->fault.http)
+        (void)pl_fault_set(&job->fault, 503, "", "server: the request was cancelled");
+    *(job->fault.http ? &s->counters.requests_cancelled : &s->counters.requests_ok) += 1;
+    pl_serve_observe_locked(&s->e2e, job->ended - job->arrived);
+    if (n > job->n_choices)
+        pl_serve_observe_locked(&s->tpot, (job->ended - job->first_token) * job->n_choices /
+                                              (double)(n - job->n_choices));
+    pthread_mutex_unlock(&s->lock);
+    log_end(job);
+    pthread_mutex_lock(&s->lock);
+    job->state = PL_JOB_ENDED;
+    pl_job_wake_locked(job);
+    pthread_mutex_unlock(&s->lock);
+    pl_job_unref(job);
+}
+
+static pl_finish finish_of(const pl_job_choice *c, pl_request_state state)
+{
+    if (c->stopped || state == PL_REQUEST_STOPPED)
+        return PL_FINISH_STOP;
+    return state == PL_REQUEST_LENGTH ? PL_FINISH_LENGTH : PL_FINISH_CANCELLED;
+}
+
+static void end_choice(loop *l, pl_job_choice *c)
+{
+    const pl_request_state state = pl_request_state_of(c->request);
+    char rest[3];
+
+    pl_request_digest(c->request, c->digest);
+    pl_request_release(c->request);
+    c->request = NULL;
+    c->job->n_live--;
+    l->n_live--;
+    pthread_mutex_lock(&l->serve->lock);
+    if (!c->stopped) {
+        const size_t n = pl_text_stream_flush(&c->stop_stream, rest);
+        if (!pl_stop_feed(&c->stop, rest, n, &c->safe_bytes))
+            c->safe_bytes = c->stop.seen;
+    }
+    c->finish = finish_of(c, state);
+    l->serve->counters.n_running = l->n_live;
+    if (c->job->fields.stream)
+        pl_job_wake_locked(c->job);
+    pthread_mutex_unlock(&l->serve->lock);
+}
+
+static bool is_over(const pl_job_choice *c)
+{
+    return c->request && (c->stopped || pl_request_state_of(c->request) > PL_REQUEST_RUNNING);
+}
+
+/* Ends what has ended, and what was cancelled. */
+static void settle(loop *l)
+{
+    pl_job **at = &l->running;
+
+    while (*at) {
+        pl_job *job = *at;
+        bool cancelled;
+
+        pthread_mutex_lock(&l->serve->lock);
+        cancelled = job->cancelled;
+        pthread_mutex_unlock(&l->serve->lock);
+        for (int i = 0; i < job->n_submitted; i++) {
+            if (cancelled && job->choices[i].request)
+                pl_request_cancel(job->choices[i].request);
+            if (is_over(&job->choices[i]))
+                end_choice(l, &job->choices[i]);
+        }
+        if (job->n_live == 0 && (cancelled || job->n_submitted == job->n_choices)) {
+            *at = job->next;
+            end_job(l, job);
+        } else {
+            at = &job->next;
+        }
+    }
+}
+
+/* ---- watching */
+
+/* A client that closed its side will not read the answer. Only a suspended connection is looked at: it cannot be closed
+ * meanwhile; one that is not suspended is noticed by HTTP itself. */
+static bool is_gone(const pl_job *job)
+{
+    const union MHD_ConnectionInfo *info;
+    struct pollfd p = {.events = POLLRDHUP};
+
+    if (!job->connection)
+        return true;
+    if (!job->suspended)
+        return false;
+    info = MHD_get_connection_info(job->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (!info)
+        return false;
+    p.fd = info->connect_fd;
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+static void watch_job(const loop *l, pl_job *job, double now)
+{
+    if (now - job->arrived > l->serve->params.max_request_seconds && !job->cancelled)
+        job->timed_out = job->cancelled = true;
+    if (is_gone(job) || (l->drain_ends > 0 && now > l->drain_ends))
+        job->cancelled = true;
+}
+
+static void watch_locked(loop *l)
+{
+    const double now = pl_serve_now();
+
+    if (l->serve->draining && l->drain_ends == 0)
+        l->drain_ends = now + l->serve->params.drain_seconds;
+    if (now - l->watched < 0.05)
+        return;
+    l->watched = now;
+    for (pl_job *job = l->running; job; job = job->next)
+        watch_job(l, job, now);
+    for (pl_job *job = l->serve->waiting.first; job; job = job->next)
+        watch_job(l, job, now);
+}
+
+/* Jobs that were cancelled before they ran, in a list of their own. */
+static pl_job *take_cancelled_locked(pl_serve *s)
+{
+    pl_job **at = &s->waiting.first, *cancelled = NULL;
+
+    while (*at) {
+        pl_job *job = *at;
+        if (!job->cancelled) {
+            at = &job->next;
+            continue;
+        }
+        *at = job->next;
+        job->next = cancelled;
+        cancelled = job;
+    }
+    return cancelled;
+}
+
+static void end_cancelled(loop *l, pl_job *job)
+{
+    while (job) {
+        pl_job *next = job->next;
+        end_job(l, job);
+        job = next;
+    }
+}
+
+/* ---- submitting */
+
+static pl_status submit(loop *l, pl_job *job, pl_error *err)
+{
+    pl_job_choice *c = &job->choices[job->n_submitted];
+    pl_request_params p = job->fields.params;
+
+    p.tokens = job->prompts[c->prompt].tokens;
+    p.n_tokens = job->prompts[c->prompt].n;
+    p.choice = (uint32_t)(c->index % job->fields.n);
+    p.on_token = on_token;
+    p.user = c;
+    PL_TRY(pl_engine_submit(l->engine, &p, &c->request, err));
+    job->n_live++;
+    l->n_live++;
+    pthread_mutex_lock(&l->serve->lock);
+    if (job->n_submitted++ == 0) {
+        job->started = pl_serve_now();
+        for (int i = 0; i < job->n_prompts; i++)
+            l->serve->counters.prompt_tokens += (uint64_t)job->prompts[i].n;
+    }
+    l->serve->n_waiting--;
+    l->serve->counters.n_waiting = l->serve->n_waiting;
+    pthread_mutex_unlock(&l->serve->lock);
+    return PL_OK;
+}
+
+/* The job whose choices are being submitted: one that is only partly, or the next. */
+static pl_job *next_job(loop *l)
+{
+    pl_job *job = l->running;
+
+    if (job && job->n_submitted < job->n_choices)
+        return job;
+    pthread_mutex_lock(&l->serve->lock);
+    job = pl_serve_take_locked(&l->serve->waiting);
+    pthread_mutex_unlock(&l->serve->lock);
+    if (job) {
+        job->next = l->running;
+        l->running = job;
+    }
+    return job;
+}
+
+static pl_status submit_some(loop *l, pl_error *err)
+{
+    while (l->n_live < l->max_live) {
+        pl_job *job = next_job(l);
+        pl_status s = job ? submit(l, job, err) : PL_ERR_AGAIN;
+
+        if (s == PL_ERR_AGAIN)
+            return PL_OK;
+        PL_TRY(s);
+    }
+    return PL_OK;
+}
+
+/* ---- the loop */
+
+static void wait_for_work(loop *l)
+{
+    pl_serve *s = l->serve;
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += 100000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    if (!l->running && !s->waiting.first)
+        (void)pthread_cond_timedwait(&s->to_run, &s->lock, &until);
+}
+
+/* Nobody waits for an answer any more, or for too long to send it. */
+static bool is_drained(const loop *l)
+{
+    enum { SEND_SECONDS = 5 };
+    const pl_serve *s = l->serve;
+
+    if (!s->draining || l->running || s->waiting.first || s->preparing.first)
+        return false;
+    return (s->n_jobs == 0 && s->n_exchanges == 0) ||
+           (l->drain_ends > 0 && pl_serve_now() > l->drain_ends + SEND_SECONDS);
+}
+
+static pl_status run_loop(loop *l, pl_error *err)
+{
+    pl_serve *s = l->serve;
+
+    for (;;) {
+        pl_job *cancelled;
+        bool busy, drained;
+
+        pthread_mutex_lock(&s->lock);
+        wait_for_work(l);
+        watch_locked(l);
+        cancelled = take_cancelled_locked(s);
+        drained = is_drained(l);
+        s->counters.engine = pl_engine_stats_of(l->engine);
+        s->counters.n_running = l->n_live;
+        pthread_mutex_unlock(&s->lock);
+        end_cancelled(l, cancelled);
+        if (drained)
+            return PL_OK;
+        PL_TRY(submit_some(l, err));
+        if (l->n_live)
+            PL_TRY(pl_engine_step(l->engine, &busy, err));
+        settle(l);
+    }
+}
+
+/* The engine failed: whoever waits is told so. */
+static void fail_all(loop *l)
+{
+    pl_serve *s = l->serve;
+    pl_job *cancelled;
+
+    pthread_mutex_lock(&s->lock);
+    s->draining = true;
+    for (pl_job *job = l->running; job; job = job->next) {
+        job->cancelled = true;
+        (void)pl_fault_set(&job->fault, 500, "", "server: the engine failed");
+    }
+    for (pl_job *job = s->waiting.first; job; job = job->next) {
+        job->cancelled = true;
+        (void)pl_fault_set(&job->fault, 500, "", "server: the engine failed");
+    }
+    cancelled = take_cancelled_locked(s);
+    pthread_mutex_unlock(&s->lock);
+    settle(l);
+    end_cancelled(l, cancelled);
+}
+
+pl_status pl_serve_engine_loop(pl_serve *s, pl_error *err)
+{
+    loop l = {.serve = s, .engine = s->engine, .tokenizer = pl_engine_tokenizer(s->engine)};
+    pl_status status;
+
+    l.max_live = pl_plan_totals_of(pl_engine_plan(s->engine)).max_num_seqs;
+    l.piece_bytes = l.tokenizer ? pl_text_stream_max_bytes(l.tokenizer) : 1;
+    l.piece = malloc(l.piece_bytes);
+    if (!l.piece)
+        return pl_error_set(err, PL_ERR_NOMEM, "server: out of memory");
+    s->loop = &l;
+    status = run_loop(&l, err);
+    if (status != PL_OK)
+        fail_all(&l);
+    s->loop = NULL;
+    free(l.piece);
+    return status;
+}
