@@ -26,6 +26,9 @@ typedef struct pl_pool_params {
     bool no_pin;        /* leave the placement of threads to the system */
     bool pin_caller;    /* also pin the creating thread, until it destroys the pool; it must be the
                            one that calls pl_pool_run */
+    bool
+        tiles_meet; /* tiles of a run may wait for each other: up to n_workers of them run at the same time,
+                        however few cores there are; idle workers sleep at once */
     const pl_topology *topology; /* borrowed during creation; NULL: read the machine (some ms) */
 } pl_pool_params;
 

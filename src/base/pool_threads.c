@@ -160,7 +160,7 @@ static void pin_caller(pl_pool *p, const pl_topology_cpu *cpu)
         log_refused_pin(0, cpu);
 }
 
-static pl_pool *allocate(int n_workers, size_t stack_bytes, const pl_topology *t)
+static pl_pool *allocate(int n_workers, size_t stack_bytes, bool tiles_meet, const pl_topology *t)
 {
     pl_pool *p = aligned_alloc(PL__POOL_LINE_BYTES, pl_pool_heap_bytes(n_workers));
     int n_cores = pl_topology_default_threads(t);
@@ -174,8 +174,8 @@ static pl_pool *allocate(int n_workers, size_t stack_bytes, const pl_topology *t
     p->workers = (struct pl__pool_worker *)(p->slots + n_workers);
     for (int i = 0; i < n_workers; i++)
         p->workers[i] = (struct pl__pool_worker){.pool = p, .index = i};
-    p->spin = n_workers <= n_cores;
-    p->max_wake = p->spin ? n_workers - 1 : n_cores > 2 ? n_cores - 1 : 1;
+    p->spin = n_workers <= n_cores && !tiles_meet;
+    p->max_wake = p->spin || tiles_meet ? n_workers - 1 : n_cores > 2 ? n_cores - 1 : 1;
     pthread_mutex_init(&p->turn, NULL);
     return p;
 }
@@ -186,7 +186,7 @@ static pl_status create(const pl_pool_params *params, const pl_topology *t, pl_p
     int n = params->n_workers ? params->n_workers : pl_topology_default_threads(t);
     size_t stack = params->stack_bytes ? params->stack_bytes : PL_POOL_STACK_BYTES;
     bool pinned = !params->no_pin && n <= t->n_cpus;
-    pl_pool *p = allocate(n, stack, t);
+    pl_pool *p = allocate(n, stack, params->tiles_meet, t);
     pl_status s;
 
     if (!p)

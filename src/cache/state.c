@@ -88,10 +88,12 @@ static void reset_compressor(const pl_ops *ops, pl_compressor_state *c)
 
 void pl_state_reset(pl_state *s)
 {
-    s->n = s->n_settled = s->n_mtp = 0;
-    for (int32_t l = 0; l < s->n_layers + s->has_mtp; l++) {
-        reset_compressor(s->ops, &s->layer[l].main);
-        reset_compressor(s->ops, &s->layer[l].index);
+    for (; s; s = s->next_rank) {
+        s->n = s->n_settled = s->n_mtp = 0;
+        for (int32_t l = 0; l < s->n_layers + s->has_mtp; l++) {
+            reset_compressor(s->ops, &s->layer[l].main);
+            reset_compressor(s->ops, &s->layer[l].index);
+        }
     }
 }
 
@@ -112,10 +114,11 @@ static void copy_compressor(const pl_state *s, const pl_compressor_state *dst,
     }
 }
 
-void pl_state_copy(pl_state *dst, const pl_state *src)
+static void copy_one(pl_state *dst, const pl_state *src)
 {
-    assert(dst->n_layers == src->n_layers && dst->ring_rows == src->ring_rows &&
-           dst->ops == src->ops && src->n <= dst->max_len);
+    assert(dst->n_layers == src->n_layers && dst->has_mtp == src->has_mtp && dst->ops == src->ops);
+    assert(dst->max_draft == src->max_draft && dst->ring_rows == src->ring_rows);
+    assert(src->n <= dst->max_len && src->n_mtp <= dst->max_len);
     dst->n = src->n;
     dst->n_settled = src->n_settled;
     dst->n_mtp = src->n_mtp;
@@ -123,6 +126,7 @@ void pl_state_copy(pl_state *dst, const pl_state *src)
         const pl_layer_state *from = &src->layer[l];
         pl_layer_state *to = &dst->layer[l];
 
+        assert(to->ratio == from->ratio);
         copy_rows(&to->ring, &from->ring, src->ring_rows);
         if (from->ratio) {
             copy_rows(&to->entries, &from->entries, src->n / from->ratio);
@@ -135,8 +139,18 @@ void pl_state_copy(pl_state *dst, const pl_state *src)
     }
 }
 
+void pl_state_copy(pl_state *dst, const pl_state *src)
+{
+    for (; src; src = src->next_rank, dst = dst->next_rank) {
+        assert(dst && !dst->next_rank == !src->next_rank);
+        copy_one(dst, src);
+    }
+}
+
 void pl_state_rewind(pl_state *s, int32_t n)
 {
-    assert(s->n_settled <= n && n <= s->n);
-    s->n = n;
+    for (; s; s = s->next_rank) {
+        assert(s->n_settled <= n && n <= s->n);
+        s->n = n;
+    }
 }

@@ -51,15 +51,19 @@ typedef struct pl_state {
     bool has_mtp;
     const pl_ops *ops;
     pl_layer_state *layer; /* [n_layers + has_mtp], the mtp block last */
+    /* The same sequence at the next rank of this process; NULL at the last one. Set by whoever carves the states
+     * of all ranks, after their layout. */
+    struct pl_state *next_rank;
+    int32_t seq_of_step; /* whose it is in the step being checked: nobody else's */
 } pl_state;
 
 /* Carves one state; a dry run counts. Contents need pl_state_reset. */
 void pl_state_layout(pl_state *s, pl_arena *arena, const pl_state_shape *shape);
 
-/* Back to no positions. */
+/* Back to no positions. This and the others below do it at all ranks. */
 void pl_state_reset(pl_state *s);
 
-/* Makes dst, of the same shape, equal to src. */
+/* Makes dst equal to src; of the same shape and number of ranks, but for max_len, which must hold src. */
 void pl_state_copy(pl_state *dst, const pl_state *src);
 
 /* Takes back what lies behind the first n positions; n_settled <= n <= s->n. */

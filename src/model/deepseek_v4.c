@@ -99,20 +99,24 @@ static void query(pl_forward *f, const pl__block *b)
 {
     const pl_layer_slots *w = b->w;
     pl_workspace *ws = &f->ws;
-    int64_t n = f->step->n_tokens, heads = f->config->n_heads;
+    const pl_share *own = &f->share;
+    int64_t n = f->step->n_tokens, width = (int64_t)own->n_heads * PL_HEAD_DIM;
     pl_angles angles = {ws->cos[w->ratio != 0], ws->sin[w->ratio != 0]};
     int32_t n_jobs = 0;
 
     pl__rms_norm(f, w->q_norm, n, ws->qr, ws->qr);
     pl__quantise(f, n, f->config->q_lora_rank, ws->qr, ws->qrq);
-    ws->jobs[n_jobs++] = pl__linear(f, w->wq_b, ws->qrq, ws->q, PL_LINEAR_ACT);
+    ws->jobs[n_jobs] = pl__linear(f, w->wq_b, ws->qrq, ws->q, PL_LINEAR_ACT);
+    ws->jobs[n_jobs].first_row = (int64_t)own->head * PL_HEAD_DIM;
+    ws->jobs[n_jobs].n_rows = width;
+    ws->jobs[n_jobs++].y_stride = width * f->exec.ops->act_bytes;
     if (w->ratio == 4)
         ws->jobs[n_jobs++] = pl__linear(f, w->index_wq_b, ws->qrq, ws->iq, PL_LINEAR_ACT);
     pl_run_linear(&f->exec, ws->jobs, n_jobs);
 
     pl_run_q_norm_rope(&f->exec,
                        &(pl_q_norm_rope_args){
-                           .n_heads = f->config->n_heads,
+                           .n_heads = own->n_heads,
                            .eps = f->config->rms_norm_eps,
                            .angles = angles,
                            .q = ws->q,
@@ -127,7 +131,7 @@ static void query(pl_forward *f, const pl__block *b)
                                .out = ws->iquery,
                            },
                            n);
-    pl__tap(f, b, PL_TAP_ATTN_Q, PL_TAP_KIND_ACT, heads * PL_HEAD_DIM, ws->q);
+    pl__tap(f, b, PL_TAP_ATTN_Q, PL_TAP_KIND_ACT, width, ws->q);
 }
 
 /* The window key (= value) of every token, section 3.2. */
@@ -199,16 +203,19 @@ static void attend(pl_forward *f, const pl__block *b)
 {
     const pl_config *c = f->config;
     const pl_layer_slots *w = b->w;
+    const pl_share *own = &f->share;
     pl_workspace *ws = &f->ws;
-    int64_t n = f->step->n_tokens;
+    int64_t n = f->step->n_tokens, z = (int64_t)c->o_groups * c->o_lora_rank;
     int comp = w->ratio != 0;
+    pl_weight_view sink = pl__view(f, w->attn_sink);
 
+    sink.data = (const float *)sink.data + own->head;
     pl_run_attention(&f->exec,
                      &(pl_attention_args){
-                         .n_heads = c->n_heads,
+                         .n_heads = own->n_heads,
                          .ratio = w->ratio,
                          .q = ws->q,
-                         .sink = pl__view(f, w->attn_sink),
+                         .sink = sink,
                          .seqs = ws->seqs,
                          .seq_of = ws->seq_of,
                          .position = ws->position,
@@ -219,19 +226,21 @@ static void attend(pl_forward *f, const pl__block *b)
                          .o = ws->q,
                      },
                      n);
-    pl__tap(f, b, PL_TAP_ATTN_O, PL_TAP_KIND_ACT, (int64_t)c->n_heads * PL_HEAD_DIM, ws->q);
+    pl__tap(f, b, PL_TAP_ATTN_O, PL_TAP_KIND_ACT, (int64_t)own->n_heads * PL_HEAD_DIM, ws->q);
     pl_run_unrope(&f->exec,
                   &(pl_unrope_args){
-                      .n_heads = c->n_heads,
+                      .n_heads = own->n_heads,
                       .angles = {ws->cos[comp], ws->sin[comp]},
                       .o = ws->q,
                   },
                   n);
     pl_run_linear(&f->exec, ws->jobs, pl__linear_wo_a(f, w->wo_a, ws->jobs));
-    pl__quantise(f, n, (int64_t)c->o_groups * c->o_lora_rank, ws->z, ws->zq);
-    ws->jobs[0] = pl__linear(f, w->wo_b, ws->zq, ws->out, PL_LINEAR_ACT);
-    ws->jobs[0].n_shards = c->o_groups;
-    pl_run_linear(&f->exec, ws->jobs, 1);
+    pl__gather_groups(f);
+    pl__quantise(f, n, z, ws->z, ws->zq);
+    pl_run_linear(
+        &f->exec, ws->jobs,
+        pl__linear_shards(f, pl__linear(f, w->wo_b, ws->zq, ws->out, PL_LINEAR_ACT), ws->jobs));
+    pl__add_shards(f, z / PL_QUANT_BLOCK, NULL, ws->out);
     pl__tap(f, b, PL_TAP_ATTN_OUT, PL_TAP_KIND_ACT, c->hidden_size, ws->out);
 }
 
@@ -289,43 +298,46 @@ static void route(pl_forward *f, const pl__block *b)
     pl__tap(f, b, PL_TAP_FFN_WEIGHTS, PL_TAP_KIND_ACC, c->n_experts_per_tok, ws->weight);
 }
 
+/* The gated unit between w1, w3 and w2, on some rows. */
+static void activate(pl_forward *f, pl__row_range rows)
+{
+    const pl_config *c = f->config;
+    pl_workspace *ws = &f->ws;
+    int64_t bytes = (int64_t)c->moe_intermediate_size * f->exec.ops->act_bytes;
+    int64_t q_bytes = pl__quant_row_bytes(f->exec.ops, c->moe_intermediate_size);
+    uint8_t *g = (uint8_t *)ws->g + rows.begin * bytes;
+
+    pl_run_swiglu(&f->exec,
+                  &(pl_swiglu_args){
+                      .dim = c->moe_intermediate_size,
+                      .limit = c->swiglu_limit,
+                      .g = g,
+                      .u = (uint8_t *)ws->u + rows.begin * bytes,
+                      .weight = ws->weight,
+                      .weight_at = ws->pair_weight + rows.begin,
+                      .a = g,
+                  },
+                  rows.n);
+    pl__quantise(f, rows.n, c->moe_intermediate_size, g, (uint8_t *)ws->aq + rows.begin * q_bytes);
+}
+
 /* Routed experts and the shared one side by side: an expert's weights are read once per step. */
 static void experts(pl_forward *f, const pl__block *b)
 {
     const pl_config *c = f->config;
     pl_workspace *ws = &f->ws;
-    int64_t n = f->step->n_tokens, pairs = n * c->n_experts_per_tok;
+    pl__row_range ranges[2];
+    int n_ranges;
 
     route(f, b);
     pl__group_by_expert(f);
-    pl__quantise(f, n, c->hidden_size, ws->x, ws->xq);
+    pl__quantise(f, f->step->n_tokens, c->hidden_size, ws->x, ws->xq);
     pl_run_linear(&f->exec, ws->jobs, pl__linear_experts_up(f, b, ws->jobs));
-    pl_run_swiglu(&f->exec,
-                  &(pl_swiglu_args){
-                      .dim = c->moe_intermediate_size,
-                      .limit = c->swiglu_limit,
-                      .g = ws->g,
-                      .u = ws->u,
-                      .weight = ws->weight,
-                      .weight_at = ws->pair_weight,
-                      .a = ws->g,
-                  },
-                  pairs + n);
-    pl__quantise(f, pairs + n, c->moe_intermediate_size, ws->g, ws->aq);
+    n_ranges = pl__expert_rows(f, ranges);
+    for (int i = 0; i < n_ranges; i++)
+        activate(f, ranges[i]);
     pl_run_linear(&f->exec, ws->jobs, pl__linear_experts_down(f, b, ws->jobs));
-    pl_run_moe_sum(&f->exec,
-                   &(pl_moe_sum_args){
-                       .dim = c->hidden_size,
-                       .top_k = c->n_experts_per_tok,
-                       .n_experts = c->n_experts,
-                       .n_shards = c->o_groups,
-                       .y = ws->y,
-                       .rows = ws->token_rows,
-                       .ids = ws->token_ids,
-                       .shared = (uint8_t *)ws->y + pairs * c->hidden_size * f->exec.ops->act_bytes,
-                       .f = ws->out,
-                   },
-                   n);
+    pl__add_experts(f);
     pl__tap(f, b, PL_TAP_FFN_OUT, PL_TAP_KIND_ACT, c->hidden_size, ws->out);
 }
 
@@ -376,9 +388,14 @@ static void head(pl_forward *f, const void *X, site s, int32_t layer)
                    },
                    n);
     pl__rms_norm(f, s.norm, n, ws->head_x, ws->head_x);
-    *job = pl__linear(f, f->slots->head, ws->head_x, ws->logits, PL_LINEAR_ACC);
+    *job =
+        pl__linear(f, f->slots->head, ws->head_x,
+                   (uint8_t *)ws->logits + f->share.vocab * f->exec.ops->acc_bytes, PL_LINEAR_ACC);
     job->n = (int32_t)n;
+    job->first_row = f->share.vocab;
+    job->n_rows = f->share.vocab_end - f->share.vocab;
     pl_run_linear(&f->exec, job, 1);
+    pl__gather_logits(f);
     pl__tap_logits(f, layer);
 }
 

@@ -26,9 +26,23 @@ void pl__quantise(pl_forward *f, int64_t n, int64_t dim, const void *x, void *q)
 
 /* y = W x for every token of the step; x is act rows where W is BF16, else quantised rows. */
 pl_linear_job pl__linear(const pl_forward *f, pl_slot w, const void *x, void *y, pl_linear_out out);
-/* The grouped projection wo_a: G jobs, group g reading its heads of ws.q and writing its part of ws.z.
+/* The grouped projection wo_a: a job for each own group, reading its heads of ws.q and writing its part of ws.z.
  * Returns their number. */
 int32_t pl__linear_wo_a(const pl_forward *f, pl_slot w, pl_linear_job *jobs);
+
+/* This rank's state of sequence s of the step. */
+pl_state *pl__state(const pl_forward *f, int32_t s);
+
+/* What ranks compute together (deepseek_v4_ranks.c). A row-parallel layer is a job for each own shard, into
+ * ws.part; pl__add_shards then gives every rank y = the sum of all shards of n_items [+ shared]. */
+int32_t pl__linear_shards(const pl_forward *f, pl_linear_job whole, pl_linear_job *jobs);
+void pl__add_shards(pl_forward *f, int64_t n_items, const void *shared, void *y);
+/* Every rank gets the groups' parts of ws.z, as far as quantising its own shards needs them. */
+void pl__gather_groups(pl_forward *f);
+/* Every rank gets all logits. */
+void pl__gather_logits(pl_forward *f);
+/* ws.out = the sum of the experts; the shared one's shards are in ws.part. */
+void pl__add_experts(pl_forward *f);
 
 /* Fills the per-step arrays of the workspace; `mtp`: positions of the mtp block. */
 void pl__step_begin(pl_forward *f, bool mtp);
@@ -48,7 +62,12 @@ void pl__compress(pl_forward *f, const pl__block *b);
 /* Sorts (token, expert) pairs by expert (deepseek_v4_experts.c): pairs of expert e are rows
  * expert_begin[e] .. expert_begin[e + 1] - 1, the shared expert's begin at expert_begin[E]. */
 void pl__group_by_expert(pl_forward *f);
-/* Jobs of w1 and w3, or of w2, for every expert with tokens and for the shared one. */
+/* Rows of ws.g that this rank fills: ranges [0] and, where others have experts too, [1]. */
+typedef struct pl__row_range {
+    int64_t begin, n;
+} pl__row_range;
+int pl__expert_rows(const pl_forward *f, pl__row_range ranges[2]);
+/* Jobs of w1 and w3, or of w2, for every own expert with tokens and the own share of the shared one. */
 int32_t pl__linear_experts_up(const pl_forward *f, const pl__block *b, pl_linear_job *jobs);
 int32_t pl__linear_experts_down(const pl_forward *f, const pl__block *b, pl_linear_job *jobs);
 

@@ -21,7 +21,7 @@ typedef struct compressor {
 
 static pl_compressor_state *state_of(const compressor *c, int32_t s)
 {
-    pl_layer_state *layer = &c->f->step->seqs[s].state->layer[c->b->state];
+    pl_layer_state *layer = &pl__state(c->f, s)->layer[c->b->state];
 
     return c->is_index ? &layer->index : &layer->main;
 }
@@ -51,7 +51,7 @@ static void replay(const compressor *c)
     int32_t n_jobs = 0;
 
     for (int32_t s = 0; s < c->f->step->n_seqs; s++) {
-        const pl_state *state = c->f->step->seqs[s].state;
+        const pl_state *state = pl__state(c->f, s);
         const pl_compressor_state *cs = state_of(c, s);
 
         if (state->n == state->n_settled)

@@ -37,6 +37,15 @@ void pl__quantise(pl_forward *f, int64_t n, int64_t dim, const void *x, void *q)
                     n);
 }
 
+pl_state *pl__state(const pl_forward *f, int32_t s)
+{
+    pl_state *state = f->step->seqs[s].state;
+
+    for (int r = 0; r < f->share.rank; r++)
+        state = state->next_rank;
+    return state;
+}
+
 pl_linear_job pl__linear(const pl_forward *f, pl_slot w, const void *x, void *y, pl_linear_out out)
 {
     const pl_ops *ops = f->exec.ops;
@@ -58,23 +67,24 @@ pl_linear_job pl__linear(const pl_forward *f, pl_slot w, const void *x, void *y,
 int32_t pl__linear_wo_a(const pl_forward *f, pl_slot w, pl_linear_job *jobs)
 {
     const pl_config *c = f->config;
+    const pl_share *own = &f->share;
     int64_t act = f->exec.ops->act_bytes, rank = c->o_lora_rank;
     pl_weight_view view = pl__view(f, w);
 
-    for (int32_t g = 0; g < c->o_groups; g++)
-        jobs[g] = (pl_linear_job){
+    for (int32_t g = own->shard; g < own->shard_end; g++)
+        jobs[g - own->shard] = (pl_linear_job){
             .w = view,
             .first_row = g * rank,
             .n_rows = rank,
             .a16 = true,
-            .x = (const uint8_t *)f->ws.q + g * view.cols * act,
-            .x_stride = (int64_t)c->n_heads * PL_HEAD_DIM * act,
+            .x = (const uint8_t *)f->ws.q + (g - own->shard) * view.cols * act,
+            .x_stride = (int64_t)own->n_heads * PL_HEAD_DIM * act,
             .n = f->step->n_tokens,
             .out = PL_LINEAR_ACT,
             .y = (uint8_t *)f->ws.z + g * rank * act,
             .y_stride = c->o_groups * rank * act,
         };
-    return c->o_groups;
+    return own->shard_end - own->shard;
 }
 
 void pl__step_begin(pl_forward *f, bool mtp)
@@ -84,13 +94,14 @@ void pl__step_begin(pl_forward *f, bool mtp)
 
     for (int32_t s = 0; s < step->n_seqs; s++) {
         const pl_step_seq *seq = &step->seqs[s];
-        int32_t start = mtp ? seq->state->n_mtp : seq->state->n;
+        const pl_state *state = pl__state(f, s);
+        int32_t start = mtp ? state->n_mtp : state->n;
 
         ws->seqs[s] = (pl_attention_seq){
             .first = seq->first,
             .n = seq->n,
             .start = start,
-            .ring_rows = seq->state->ring_rows,
+            .ring_rows = state->ring_rows,
         };
         for (int32_t i = 0; i < seq->n; i++) {
             ws->position[seq->first + i] = start + i;
@@ -112,7 +123,7 @@ void pl__step_begin(pl_forward *f, bool mtp)
 void pl__step_enter(pl_forward *f, const pl__block *b)
 {
     for (int32_t s = 0; s < f->step->n_seqs; s++) {
-        const pl_layer_state *layer = &f->step->seqs[s].state->layer[b->state];
+        const pl_layer_state *layer = &pl__state(f, s)->layer[b->state];
 
         f->ws.seqs[s].ring = layer->ring;
         f->ws.seqs[s].entries = layer->entries;

@@ -25,16 +25,17 @@ static pl_forward *layout(pl_regions *regions, pl_arena *arena, const pl_config 
                           const pl_ops *ops, bool has_mtp, int n_workers,
                           const pl_forward_limits *limits)
 {
-    pl_forward *f, counted = {0}, *into;
+    const int n = pl__n_ranks(limits);
+    pl_forward *f;
 
     if (regions)
         pl_region_begin(regions, arena, "forward.record", "model");
-    f = pl_arena_alloc(arena, sizeof *f, 0);
+    f = pl_arena_array(arena, (size_t)n, sizeof *f, 0);
     if (regions)
-        pl_region_end(regions, "up(%zu, 64)", sizeof *f);
-    into = f ? f : &counted;
-    memset(into, 0, sizeof *into);
-    pl__workspace_layout(into, arena, regions, config, ops, has_mtp, n_workers, limits);
+        pl_region_end(regions, "up(%d ranks * %zu, 64)", n, sizeof *f);
+    for (int r = 0; f && r < n; r++)
+        f[r] = (pl_forward){.share = pl__share_of(config, r, n)};
+    pl__workspace_layout(f, arena, regions, config, ops, has_mtp, n_workers, limits);
     return f;
 }
 
@@ -70,15 +71,21 @@ pl_status pl_forward_check_limits(const pl_config *c, const pl_forward_limits *l
     PL_CHECK(l->max_draft >= 0 && l->max_draft < l->max_tokens && l->max_draft <= 64, err,
              "forward: max_draft out of range (got %d, want 0 to 64, below max_tokens)",
              l->max_draft);
+    PL_CHECK(l->n_ranks >= 0 && l->n_ranks <= PL_MAX_RANKS, err,
+             "forward: ranks out of range (got %d, want 1 to %d)", l->n_ranks, PL_MAX_RANKS);
     return PL_OK;
 }
 
-static void set_frequencies(pl_forward *f)
+static void set_model(pl_forward *f, const pl_weights *weights, const pl_forward_limits *limits)
 {
-    const pl_config *c = f->config;
+    const pl_config *c = pl_weights_config(weights);
     pl_rope_yarn yarn = {c->yarn_factor, c->yarn_original_max_position, c->yarn_beta_fast,
                          c->yarn_beta_slow};
 
+    f->config = c;
+    f->weights = weights;
+    f->slots = pl_weights_slots(weights);
+    f->limits = *limits;
     pl_rope_table_freq(c->rope_theta, NULL, f->freq[0]);
     pl_rope_table_freq(c->compress_rope_theta, &yarn, f->freq[1]);
     f->index_factor = (float)(1 / sqrt(PL_INDEX_DIM) * (1 / sqrt(c->index_n_heads)));
@@ -97,16 +104,25 @@ pl_status pl_forward_init(void *memory, const pl_weights *weights, const pl_ops 
     PL_TRY(pl_forward_check_limits(config, limits, err));
     PL_CHECK(pl_weights_layout(weights) == PL_WEIGHT_ROWS || ops != pl_ops_f64(ops->mode), err,
              "forward: level f64 reads weights in rows (got tiles, want rows)");
+    PL_CHECK(limits->n_ranks <= 1 || ops->shard_sum, err,
+             "forward: level %s has no shards, its sums are whole (got %d ranks, want 1)",
+             ops->name, limits->n_ranks);
     pl_arena_init(&arena, memory, pl_forward_bytes(config, ops, slots->has_mtp, n_workers, limits));
     f = layout(NULL, &arena, config, ops, slots->has_mtp, n_workers, limits);
     PL_TRY(pl_arena_check(&arena, "forward", err));
-    f->config = config;
-    f->weights = weights;
-    f->slots = slots;
-    f->limits = *limits;
-    f->exec.pool = pool;
-    set_frequencies(f);
+    for (int r = 0; r < pl__n_ranks(limits); r++) {
+        set_model(&f[r], weights, limits);
+        f[r].exec.pool = pool;
+    }
     *out = f;
+    return PL_OK;
+}
+
+pl_status pl_forward_set_ranks(pl_forward *f, pl_ranks *ranks, pl_error *err)
+{
+    PL_CHECK(pl_ranks_count(ranks) == f->share.n_ranks, err, "forward: ranks (got %d, want %d)",
+             pl_ranks_count(ranks), f->share.n_ranks);
+    f->ranks = ranks;
     return PL_OK;
 }
 
@@ -115,12 +131,34 @@ void pl_forward_set_hooks(pl_forward *f, const pl_hooks *hooks)
     f->hooks = hooks;
 }
 
+/* The states of sequence s at all ranks: as many as ranks, of this model, in step with each other. */
+static pl_status check_states(const pl_forward *f, const pl_step_seq *seq, int32_t s, bool mtp,
+                              pl_error *err)
+{
+    const pl_state *first = seq->state, *state = first;
+    int n = 0;
+
+    for (; state && n < f->share.n_ranks; state = state->next_rank, n++) {
+        PL_CHECK(state->n_layers == f->config->n_layers &&
+                     state->max_draft == f->limits.max_draft && state->ops == f->exec.ops &&
+                     (!mtp || state->has_mtp),
+                 err, "step: the state of sequence %d belongs to another model or level", s);
+        PL_CHECK(state->n == first->n && state->n_settled == first->n_settled &&
+                     state->n_mtp == first->n_mtp && state->max_len == first->max_len,
+                 err, "step: the states of sequence %d differ at rank %d (got %d tokens, want %d)",
+                 s, n, state->n, first->n);
+    }
+    PL_CHECK(!state && n == f->share.n_ranks, err,
+             "step: the states of sequence %d are not those of %d ranks (got %s)", s,
+             f->share.n_ranks, state ? "more" : "fewer");
+    return PL_OK;
+}
+
 static pl_status check_seq(const pl_forward *f, const pl_step *step, int32_t s, bool mtp,
                            int32_t first, pl_error *err)
 {
     const pl_step_seq *seq = &step->seqs[s];
-    const pl_state *state = seq->state;
-    int32_t start = mtp ? state->n_mtp : state->n;
+    int32_t start, most;
 
     PL_CHECK(seq->first == first && seq->n >= 1, err,
              "step: sequence %d is out of place (got rows %d + %d, want them from %d on)", s,
@@ -128,12 +166,38 @@ static pl_status check_seq(const pl_forward *f, const pl_step *step, int32_t s, 
     PL_CHECK(seq->n_draft >= 0 && seq->n_draft < seq->n && seq->n_draft <= f->limits.max_draft, err,
              "step: sequence %d has %d drafts of %d tokens (want at most %d, one token sure)", s,
              seq->n_draft, seq->n, f->limits.max_draft);
-    PL_CHECK(state->n_layers == f->config->n_layers && state->max_draft == f->limits.max_draft &&
-                 state->ops == f->exec.ops && (!mtp || state->has_mtp),
-             err, "step: the state of sequence %d belongs to another model or level", s);
-    PL_CHECK(seq->n <= state->max_len - start && seq->n <= f->limits.max_len - start, err,
+    PL_TRY(check_states(f, seq, s, mtp, err));
+    start = mtp ? seq->state->n_mtp : seq->state->n;
+    most = seq->state->max_len < f->limits.max_len ? seq->state->max_len : f->limits.max_len;
+    PL_CHECK(seq->n <= most - start, err,
              "step: sequence %d is too long (got %d tokens at position %d, want at most %d)", s,
-             seq->n, start, state->max_len);
+             seq->n, start, most);
+    return PL_OK;
+}
+
+/* Every state is one sequence's: each is marked with the last that names it, and then each has to find its mark. */
+static pl_status check_owners(const pl_step *step, pl_error *err)
+{
+    for (int32_t s = 0; s < step->n_seqs; s++)
+        for (pl_state *state = step->seqs[s].state; state; state = state->next_rank)
+            state->seq_of_step = s;
+    for (int32_t s = 0; s < step->n_seqs; s++)
+        for (const pl_state *state = step->seqs[s].state; state; state = state->next_rank)
+            PL_CHECK(state->seq_of_step == s, err,
+                     "step: sequences %d and %d have the same state (want one each)", s,
+                     state->seq_of_step);
+    return PL_OK;
+}
+
+static pl_status check_hooks(const pl_forward *f, pl_error *err)
+{
+    PL_CHECK(!f->hooks || f->share.n_ranks == 1, err,
+             "step: hooks see whole tensors (got %d ranks, want 1)", f->share.n_ranks);
+    PL_CHECK(!f->hooks || !f->hooks->scores || f->limits.want_scores, err,
+             "step: hooks want indexer scores, for which no memory was planned (want want_scores "
+             "among the limits)");
+    PL_CHECK(f->share.n_ranks == 1 || f->ranks, err, "step: nobody runs the %d ranks",
+             f->share.n_ranks);
     return PL_OK;
 }
 
@@ -141,6 +205,7 @@ static pl_status check_step(const pl_forward *f, const pl_step *step, bool mtp, 
 {
     int32_t first = 0, V = f->config->vocab_size;
 
+    PL_TRY(check_hooks(f, err));
     PL_CHECK(step->n_tokens >= 1 && step->n_tokens <= f->limits.max_tokens, err,
              "step: number of tokens (got %d, want 1 to %d)", step->n_tokens, f->limits.max_tokens);
     PL_CHECK(step->n_seqs >= 1 && step->n_seqs <= f->limits.max_seqs, err,
@@ -152,6 +217,7 @@ static pl_status check_step(const pl_forward *f, const pl_step *step, bool mtp, 
                  first + step->seqs[s].n, step->n_tokens);
         first += step->seqs[s].n;
     }
+    PL_TRY(check_owners(step, err));
     PL_CHECK(first == step->n_tokens, err, "step: tokens of its sequences (got %d, want %d)", first,
              step->n_tokens);
     for (int32_t t = 0; t < step->n_tokens; t++)
@@ -169,18 +235,60 @@ static pl_status check_step(const pl_forward *f, const pl_step *step, bool mtp, 
     return PL_OK;
 }
 
+/* A checked step on its way through the ranks. */
+typedef struct rank_step {
+    pl_forward *f;
+    const pl_step *step;
+    bool mtp; /* else the main stack */
+    const void *streams;
+    const int32_t *rows;
+} rank_step;
+
+/* Streams that a pass holds are those of the same rank; others are the caller's. */
+static const void *streams_of(const pl_forward *first, const pl_forward *f, const void *streams)
+{
+    if (streams == first->ws.X)
+        return f->ws.X;
+    return streams == first->ws.mtp_X ? f->ws.mtp_X : streams;
+}
+
+static void run_pass(const rank_step *r, pl_forward *f)
+{
+    f->step = r->step;
+    if (r->mtp)
+        pl__dsv4_run_mtp(f, streams_of(r->f, f, r->streams), r->rows);
+    else
+        pl__dsv4_run(f);
+    f->step = NULL;
+}
+
+static void run_rank(void *user, pl_comm *comm)
+{
+    const rank_step *r = user;
+    pl_forward *f = &r->f[pl_comm_rank(comm)];
+
+    f->comm = comm;
+    run_pass(r, f);
+    f->comm = NULL;
+}
+
+static void run(rank_step r)
+{
+    if (r.f->ranks)
+        pl_ranks_run(r.f->ranks, run_rank, &r);
+    else
+        run_pass(&r, r.f);
+}
+
 pl_status pl_forward_run(pl_forward *f, const pl_step *step, pl_error *err)
 {
     PL_TRY(check_step(f, step, false, err));
-    f->step = step;
-    pl__dsv4_run(f);
-    f->step = NULL;
-    for (int32_t s = 0; s < step->n_seqs; s++) {
-        pl_state *state = step->seqs[s].state;
-
-        state->n += step->seqs[s].n;
-        state->n_settled = state->n - step->seqs[s].n_draft;
-    }
+    run((rank_step){.f = f, .step = step});
+    for (int32_t s = 0; s < step->n_seqs; s++)
+        for (pl_state *state = step->seqs[s].state; state; state = state->next_rank) {
+            state->n += step->seqs[s].n;
+            state->n_settled = state->n - step->seqs[s].n_draft;
+        }
     return PL_OK;
 }
 
@@ -193,11 +301,10 @@ pl_status pl_forward_run_mtp(pl_forward *f, const pl_step *step, const void *str
         PL_CHECK(rows[t] >= 0 && rows[t] < f->limits.max_tokens, err,
                  "mtp: stream row of row %d (got %d, want 0 to %d)", t, rows[t],
                  f->limits.max_tokens - 1);
-    f->step = step;
-    pl__dsv4_run_mtp(f, streams, rows);
-    f->step = NULL;
+    run((rank_step){f, step, true, streams, rows});
     for (int32_t s = 0; s < step->n_seqs; s++)
-        step->seqs[s].state->n_mtp += step->seqs[s].n;
+        for (pl_state *state = step->seqs[s].state; state; state = state->next_rank)
+            state->n_mtp += step->seqs[s].n;
     return PL_OK;
 }
 

@@ -8,6 +8,7 @@
 #define PL_MODEL_FORWARD_H
 
 #include "base/pool.h"
+#include "comm/comm.h"
 #include "model/step.h"
 #include "model/trace.h"
 #include "model/weights.h"
@@ -19,6 +20,7 @@ typedef struct pl_forward_limits {
     int32_t max_logits; /* rows of a step */
     int32_t max_len;    /* positions of a sequence */
     int32_t max_draft;
+    int32_t n_ranks;  /* of this process, 0: one; others need pl_forward_set_ranks */
     bool want_scores; /* hooks may ask for indexer scores: costs max_tokens * max_len / 4 values */
 } pl_forward_limits;
 
@@ -47,12 +49,18 @@ pl_status pl_forward_init(void *memory, const pl_weights *weights, const pl_ops 
                           const pl_forward_limits *limits, pl_forward **out,
                           pl_error *err) PL_MUST_CHECK;
 
-/* NULL: none. Borrowed. */
+/* NULL: none. Borrowed. A run refuses hooks that want indexer scores where the limits did not, and any with several
+ * ranks, none of which has every tensor whole. */
 void pl_forward_set_hooks(pl_forward *f, const pl_hooks *hooks);
+
+/* Who runs the passes of limits.n_ranks ranks; as many, INVALID else. All see the same weights and take turns at the
+ * workers; every other buffer, states too, each has for itself: a step's states are chains of n_ranks
+ * (pl_state.next_rank). Bits do not depend on the number. Borrowed. */
+pl_status pl_forward_set_ranks(pl_forward *f, pl_ranks *ranks, pl_error *err) PL_MUST_CHECK;
 
 /* Runs the main stack over a step and advances the states. Afterwards pl_forward_streams are the streams
  * of its tokens, pl_forward_logits the wanted rows. Refuses (INVALID) a step beyond the limits, a token
- * id outside the vocabulary, a position beyond a state's max_len. */
+ * id outside the vocabulary, a state that two sequences name, a position beyond a state's max_len. */
 pl_status pl_forward_run(pl_forward *f, const pl_step *step, pl_error *err) PL_MUST_CHECK;
 
 /* Runs the mtp block: row r of the step pairs the stream row rows[r] of `streams` (those of the main

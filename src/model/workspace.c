@@ -3,6 +3,7 @@
 #include "model/workspace.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* Pieces of one region; base NULL counts. pl_config_parse bounds the dims and
  * pl_forward_check_limits the limits, so that no product overflows. */
@@ -127,12 +128,13 @@ static void layout_mtp(layout *l, pl_workspace *w)
     w->hq = quantised(l, l->n * PL_HC_MULT, dim);
 }
 
-/* Of one parallel region: the experts' w1 and w3, the groups of wo_a, or the projections of x. */
+/* Of one parallel region: the experts' w1 and w3, their w2 and the shared one's shards, the groups of wo_a, or the
+ * projections of x. */
 static uint64_t max_jobs(const pl_config *c)
 {
-    uint64_t n = 2 * ((uint64_t)c->n_experts + 1);
+    uint64_t E = (uint64_t)c->n_experts, G = (uint64_t)c->o_groups;
+    uint64_t n = E + 2 > G ? 2 * (E + 1) : E + G;
 
-    n = (uint64_t)c->o_groups > n ? (uint64_t)c->o_groups : n;
     return n > 8 ? n : 8;
 }
 
@@ -156,6 +158,8 @@ static void layout_common(layout *l, pl_workspace *w)
     w->x = act(l, n, dim);
     w->xq = quantised(l, n, dim);
     w->out = act(l, n, dim);
+    if (l->limits->n_ranks > 1)
+        w->part = acc(l, n * (uint64_t)l->c->o_groups, dim);
     w->head_x = act(l, (uint64_t)l->limits->max_logits, dim);
     w->jobs = piece(l, max_jobs(l->c), sizeof *w->jobs);
 }
@@ -180,13 +184,14 @@ static void layout_shared(layout *l, pl_workspace *w)
     l->used = largest;
 }
 
-/* The bytes of `part` as a line in the number of tokens, where it is one. */
+/* The bytes of one rank's `part` as a line in the number of tokens, where it is one. */
 static void end_region(layout *l, pl_regions *regions, uint64_t bytes,
                        void (*part)(layout *, pl_workspace *))
 {
     enum { MORE = 64 };
     pl_workspace counted = {0};
     uint64_t n = l->n, slope;
+    char text[128];
 
     l->n = n + MORE;
     l->used = 0;
@@ -194,26 +199,35 @@ static void end_region(layout *l, pl_regions *regions, uint64_t bytes,
     l->n = n;
     slope = (l->used - bytes) / MORE;
     if (slope > 0 && slope * n <= bytes)
-        pl_region_end(regions, "%" PRIu64 " tokens * %" PRIu64 " + %" PRIu64, n, slope,
-                      bytes - slope * n);
+        (void)snprintf(text, sizeof text, "%" PRIu64 " tokens * %" PRIu64 " + %" PRIu64, n, slope,
+                       bytes - slope * n);
     else
-        pl_region_end(regions, "%" PRIu64, bytes);
+        (void)snprintf(text, sizeof text, "%" PRIu64, bytes);
+    if (pl__n_ranks(l->limits) > 1)
+        pl_region_end(regions, "%d ranks * (%s)", pl__n_ranks(l->limits), text);
+    else
+        pl_region_end(regions, "%s", text);
 }
 
-static void carve(layout *l, pl_arena *arena, pl_regions *regions, const char *name,
-                  pl_workspace *w, void (*part)(layout *, pl_workspace *))
+/* A region holds the part of every rank. */
+static void carve(layout *l, pl_arena *arena, pl_regions *regions, const char *name, pl_forward *f,
+                  void (*part)(layout *, pl_workspace *))
 {
+    int n_ranks = pl__n_ranks(l->limits);
+    pl_workspace counted = {0};
     uint64_t bytes;
 
     l->base = NULL;
     l->used = 0;
-    part(l, w);
+    part(l, &counted);
     bytes = l->used;
     if (regions)
         pl_region_begin(regions, arena, name, "model");
-    l->base = pl_arena_alloc(arena, bytes, 0);
-    l->used = 0;
-    part(l, w);
+    for (int r = 0; r < n_ranks; r++) {
+        l->base = pl_arena_alloc(arena, bytes, 0);
+        l->used = 0;
+        part(l, f ? &f[r].ws : &counted);
+    }
     l->base = NULL;
     if (regions)
         end_region(l, regions, bytes, part);
@@ -240,16 +254,19 @@ void pl__workspace_layout(pl_forward *f, pl_arena *arena, pl_regions *regions,
         .max_keys = PL_WINDOW + (int64_t)limits->max_len / 4,
         .n_experts = config->n_experts,
     };
+    pl_exec exec = {0};
 
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         shape.max_k = dims[i] > shape.max_k ? dims[i] : shape.max_k;
-    carve(&l, arena, regions, "forward.step", &f->ws, layout_common);
-    carve(&l, arena, regions, "forward.logits", &f->ws, layout_logits);
-    carve(&l, arena, regions, "forward.halves", &f->ws, layout_shared);
+    carve(&l, arena, regions, "forward.step", f, layout_common);
+    carve(&l, arena, regions, "forward.logits", f, layout_logits);
+    carve(&l, arena, regions, "forward.halves", f, layout_shared);
     if (regions)
         pl_region_begin(regions, arena, "forward.scratch", "ops");
-    pl_exec_layout(&f->exec, arena, ops, n_workers, &shape);
+    pl_exec_layout(&exec, arena, ops, n_workers, &shape);
+    for (int r = 0; f && r < pl__n_ranks(limits); r++)
+        f[r].exec = exec;
     if (regions)
         pl_region_end(regions, "up(%d workers * %zu, 64) + %d workers * up(%" PRIu64 ", 64)",
-                      n_workers, sizeof *f->exec.env, n_workers, ops->scratch_bytes(&shape));
+                      n_workers, sizeof *exec.env, n_workers, ops->scratch_bytes(&shape));
 }

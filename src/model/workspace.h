@@ -5,7 +5,9 @@
 #ifndef PL_MODEL_WORKSPACE_H
 #define PL_MODEL_WORKSPACE_H
 
+#include "comm/comm.h"
 #include "model/forward.h"
+#include "model/share.h"
 #include "ops/run.h"
 #include "plan/region.h"
 
@@ -36,6 +38,7 @@ typedef struct pl_workspace {
     void *x;           /* act [n][D]: the half's normed input */
     void *xq;          /* quantised x */
     void *out;         /* act [n][D]: the half's output */
+    void *part;        /* acc [S][n][D]: sums of the canonical shards; NULL for the sole rank */
 
     /* Attention */
     void *qr;     /* act [n][q_lora_rank] */
@@ -78,7 +81,11 @@ typedef struct pl_workspace {
     pl_linear_job *jobs; /* [max_jobs] */
 } pl_workspace;
 
+/* One rank's pass; those of all ranks of the process are an array, and pl_forward_init gives out the first. */
 struct pl_forward {
+    pl_share share;
+    pl_comm *comm;   /* during a step of several ranks */
+    pl_ranks *ranks; /* of the first */
     const pl_config *config;
     const pl_weights *weights;
     const pl_model_slots *slots;
@@ -97,7 +104,13 @@ static inline int64_t pl__quant_row_bytes(const pl_ops *ops, int64_t dim)
     return (dim / PL_QUANT_BLOCK * ops->quant_block_bytes + 15) / 16 * 16;
 }
 
-/* Carves f->ws and the workers' scratch; a dry run counts. `regions` may be NULL. */
+static inline int pl__n_ranks(const pl_forward_limits *limits)
+{
+    return limits->n_ranks > 1 ? limits->n_ranks : 1;
+}
+
+/* Carves ws of every rank's pass, f[0 .. n_ranks - 1], and the workers' scratch, which ranks use in turn. f is NULL
+ * in a dry run. `regions` may be NULL. */
 void pl__workspace_layout(pl_forward *f, pl_arena *arena, pl_regions *regions,
                           const pl_config *config, const pl_ops *ops, bool has_mtp, int n_workers,
                           const pl_forward_limits *limits);

@@ -46,13 +46,16 @@ typedef struct pl_linear_job {
     const int32_t *rows; /* result t reads input row rows[t]; NULL: row t */
     int32_t n;           /* tokens */
     int32_t n_shards;    /* 0: one chain over K; S: canonical shards of K (docs/NUMERICS.md) */
+    int32_t
+        one_shard; /* s + 1: not the total but part_s, the sum of shard s alone; out is ACC. 0: the total */
     pl_linear_out out;
     void *y; /* act or acc [n][n_rows]: element o of token t is output row first_row + o */
     int64_t y_stride;
     int64_t first_unit; /* set by pl_run_linear */
 } pl_linear_job;
 
-/* FP8 weights (scale E8M0 or F32), quantised input. Level f64 sums exactly and ignores n_shards.
+/* FP8 weights (scale E8M0 or F32), quantised input. Level f64 sums exactly, ignores n_shards and has
+ * no one_shard.
  * Unit of all of these: a tile of 16 output rows of the job, the last one may be shorter. */
 typedef void pl_linear_fn(const pl_op_env *env, const pl_linear_job *job, int64_t begin,
                           int64_t end);

@@ -57,4 +57,35 @@ typedef struct pl_moe_sum_args {
 typedef void pl_moe_sum_fn(const pl_op_env *env, const pl_moe_sum_args *a, int64_t begin,
                            int64_t end);
 
+/* The same sum, taken apart for ranks (docs/NUMERICS.md 5, 12). Level f64 has neither of the two: there a sum is
+ * one, and rounded once.
+ *
+ * part[s][t] = sum from +0 over the token's experts of shard s in ascending id, for shards shard .. shard_end - 1.
+ * Unit: a token. */
+typedef struct pl_moe_parts_args {
+    int64_t dim; /* D */
+    int32_t top_k, n_experts, n_shards, shard, shard_end;
+    const void *y;       /* act [..][dim]: outputs of w2; rows of these shards' experts are read */
+    const int32_t *rows; /* as above */
+    const int32_t *ids;
+    void *part;         /* acc [n_shards][n][dim] */
+    int64_t part_bytes; /* from one shard to the next */
+} pl_moe_parts_args;
+typedef void pl_moe_parts_fn(const pl_op_env *env, const pl_moe_parts_args *a, int64_t begin,
+                             int64_t end);
+
+/* y[t] = the parts added from +0, ascending, those of empty shards skipped [+ shared], one rounding. Unit: a
+ * token. */
+typedef struct pl_shard_sum_args {
+    int64_t dim;
+    int32_t n_shards;
+    int64_t n_items;  /* what the shards divide: blocks of K, experts */
+    const void *part; /* acc [n_shards][n][dim] */
+    int64_t part_bytes;
+    const void *shared; /* act [n][dim]; NULL: none */
+    void *y;            /* act [n][dim] */
+} pl_shard_sum_args;
+typedef void pl_shard_sum_fn(const pl_op_env *env, const pl_shard_sum_args *a, int64_t begin,
+                             int64_t end);
+
 #endif

@@ -75,6 +75,8 @@ typedef struct pl_ops {
     pl_route_weights_fn *route_weights;
     pl_swiglu_fn *swiglu;
     pl_moe_sum_fn *moe_sum;
+    pl_moe_parts_fn *moe_parts; /* for ranks; NULL at level f64 */
+    pl_shard_sum_fn *shard_sum; /* the same */
 } pl_ops;
 
 const pl_ops *pl_ops_f64(pl_mode mode);

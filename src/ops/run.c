@@ -86,6 +86,8 @@ PL_DEFINE_RUN(route, n, 64 * a->n_experts)
 PL_DEFINE_RUN(route_weights, n, 16 * a->top_k)
 PL_DEFINE_RUN(swiglu, n, 32 * a->dim)
 PL_DEFINE_RUN(moe_sum, n, (a->top_k + 1) * a->dim)
+PL_DEFINE_RUN(moe_parts, n, (a->top_k + 1) * a->dim)
+PL_DEFINE_RUN(shard_sum, n, (a->n_shards + 1) * a->dim)
 
 static pl_linear_fn *linear_of(const pl_ops *ops, const pl_linear_job *job)
 {

@@ -52,5 +52,7 @@ void pl_run_route(const pl_exec *x, const pl_route_args *a, int64_t n);
 void pl_run_route_weights(const pl_exec *x, const pl_route_weights_args *a, int64_t n);
 void pl_run_swiglu(const pl_exec *x, const pl_swiglu_args *a, int64_t n);
 void pl_run_moe_sum(const pl_exec *x, const pl_moe_sum_args *a, int64_t n);
+void pl_run_moe_parts(const pl_exec *x, const pl_moe_parts_args *a, int64_t n);
+void pl_run_shard_sum(const pl_exec *x, const pl_shard_sum_args *a, int64_t n);
 
 #endif

@@ -1,11 +1,14 @@
-/* The second promise, at the engine: a request's bits do not depend on chunk, threads, company or order.
+/* The second promise, at the engine: a request's bits do not depend on chunk, threads, company, order or level.
  *
- * argv[1] is the checkpoint. PL_ENGINE_FULL=1 runs the whole product of chunks, threads and company. */
+ * argv[1] is the checkpoint; argv[2] "levels" compares levels only. PL_ENGINE_FULL=1 runs the whole product of
+ * chunks, threads and company. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "engine_support.h"
+#include "ops/level.h"
 
 enum { N = 4, LONG = 131 };
 
@@ -125,6 +128,41 @@ static void test_chunks_threads_and_company(void **state)
         compare(5, 7, false, NULL);
 }
 
+/* Every level of this processor against the references, which are level scalar's: tokens, log-probabilities and
+ * digests; the best one also as an engine chooses it by itself. */
+static void test_levels(void **state)
+{
+    static const int order[N] = {2, 0, 1, 3};
+    pl_engine_params p = small_params();
+    const char *best = "scalar";
+    pl_cpu cpu;
+
+    pl_cpu_detect(&cpu, NULL);
+    for (pl_level l = PL_LEVEL_AVX2; l <= cpu.level; l++) {
+        pl_engine *e;
+        result got[N];
+
+        if (!(pl_level_built() >> l & 1))
+            continue;
+        p.level = best = pl_level_name(l);
+        e = open_engine(checkpoint, &p);
+        assert_string_equal(pl_engine_numerics(e).level, best);
+        run_all(e, requests, n_requests, n_requests == N ? order : NULL, got);
+        for (int i = 0; i < n_requests; i++)
+            check_same_result(best, &got[i], &reference[i]);
+        pl_engine_close(e);
+    }
+    p.level = NULL;
+    if (!getenv("PL_CPU")) {
+        pl_engine *e = open_engine(checkpoint, &p);
+
+        assert_string_equal(pl_engine_numerics(e).level, best);
+        pl_engine_close(e);
+    }
+    if (strcmp(best, "scalar") == 0)
+        skip();
+}
+
 /* More requests than places: the later ones wait, and that changes nothing either. */
 static void test_queueing(void **state)
 {
@@ -160,8 +198,15 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_references_differ),
         cmocka_unit_test(test_chunks_threads_and_company),
         cmocka_unit_test(test_queueing),
+        cmocka_unit_test(test_levels),
+    };
+    const struct CMUnitTest levels[] = {
+        cmocka_unit_test(test_references_differ),
+        cmocka_unit_test(test_levels),
     };
 
     checkpoint = argc > 1 ? argv[1] : "nano";
+    if (argc > 2 && strcmp(argv[2], "levels") == 0)
+        return cmocka_run_group_tests(levels, prepare, NULL);
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -60,11 +60,16 @@ test_model *test_model_open(const char *name, const pl_ops *ops, pl_forward_limi
     m->memory = aligned(bytes);
     check_ok(pl_forward_init(m->memory, m->weights, ops, m->pool, &limits, &m->forward, &err),
              &err);
+    if (limits.n_ranks > 1) {
+        check_ok(pl_ranks_create(limits.n_ranks, &m->ranks, &err), &err);
+        check_ok(pl_forward_set_ranks(m->forward, m->ranks, &err), &err);
+    }
     return m;
 }
 
 void test_model_close(test_model *m)
 {
+    pl_ranks_destroy(m->ranks);
     pl_pool_destroy(m->pool);
     pl_weights_close(m->weights);
     free(m->memory);
@@ -72,7 +77,7 @@ void test_model_close(test_model *m)
     free(m);
 }
 
-pl_state *test_state_new(const test_model *m)
+static pl_state *new_state(const test_model *m)
 {
     pl_state_shape shape = pl_forward_state_shape(
         m->config, m->ops, pl_weights_slots(m->weights)->has_mtp, &m->limits);
@@ -91,9 +96,25 @@ pl_state *test_state_new(const test_model *m)
     return s;
 }
 
+pl_state *test_state_new(const test_model *m)
+{
+    pl_state *s = new_state(m);
+
+    for (int r = 1; r < m->limits.n_ranks; r++) {
+        pl_state *other = new_state(m);
+        other->next_rank = s->next_rank;
+        s->next_rank = other;
+    }
+    return s;
+}
+
 void test_state_free(pl_state *s)
 {
-    free(s);
+    while (s) {
+        pl_state *next = s->next_rank;
+        free(s);
+        s = next;
+    }
 }
 
 static pl_step one_sequence(pl_step_seq *seq, const int32_t *tokens, int32_t n, bool logits,

@@ -13,6 +13,7 @@ typedef struct test_model {
     pl_forward *forward;
     pl_forward_limits limits;
     pl_pool *pool;
+    pl_ranks *ranks; /* where the limits have several */
     pl_weights *weights;
     void *memory, *weights_memory;
     char path[1024];
@@ -28,7 +29,7 @@ void test_model_close(test_model *m);
 /* Loads the weights again, in tiles; the forward pass must not be run any more. */
 void test_model_tile(test_model *m);
 
-/* A fresh state of this model; freed by test_state_free. */
+/* A fresh state of this model, at all its ranks; freed by test_state_free. */
 pl_state *test_state_new(const test_model *m);
 void test_state_free(pl_state *s);
 

@@ -94,6 +94,33 @@ static float dot_shards(const matrix *m, int r, const float *x, const float *xs,
     return total;
 }
 
+/* What ranks do: every shard of the job on its own, added up apart. */
+static void check_parts(pl_linear_fn *linear, pl_linear_job job, const matrix *m, const float *x,
+                        const float *xs)
+{
+    int nb = (int)(m->view.cols + 127) / 128, n_shards = job.n_shards;
+    float part[8][ROWS] = {{0}};
+    uint16_t y[ROWS];
+    pl_shard_sum_args sum = {ROWS, n_shards, nb, part, sizeof part[0], NULL, y};
+
+    for (int s = 0; s < n_shards; s++) {
+        int first = s * nb / n_shards, stop = (s + 1) * nb / n_shards;
+
+        job.one_shard = s + 1;
+        job.y = part[s];
+        if (first == stop) { /* not to be read */
+            memset(part[s], 0xFF, sizeof part[s]);
+            continue;
+        }
+        linear(&env, &job, 0, 2);
+        for (int r = 0; r < ROWS; r++)
+            check_bits("part", r, part[s][r], dot_blocks(m, r, x, xs, first, stop));
+    }
+    ops->shard_sum(&env, &sum, 0, 1);
+    for (int r = 0; r < ROWS; r++)
+        assert_int_equal(y[r], pl_f32_to_bf16(dot_shards(m, r, x, xs, n_shards)));
+}
+
 static void check_linear(pl_weight_format format, bool a16, int n_shards)
 {
     int64_t cols = format == PL_WEIGHT_BF16 ? K16 : K;
@@ -126,6 +153,8 @@ static void check_linear(pl_weight_format format, bool a16, int n_shards)
     linear(&env, &job, 0, 2);
     for (int r = 0; r < ROWS; r++)
         check_bits("y", r, y[r], dot_shards(m, r, v, quantised ? xs : NULL, n_shards));
+    if (n_shards)
+        check_parts(linear, job, m, v, quantised ? xs : NULL);
     free(m);
     free(codes);
 }
@@ -142,6 +171,33 @@ static void linear_layers(void **state)
         check_linear(PL_WEIGHT_FP4, false, n_shards);
         check_linear(PL_WEIGHT_BF16, false, n_shards);
     }
+}
+
+/* 1, t, t, -1 in four shards: the order tells, and an empty shard adds not even a zero. */
+static void shards_are_added_in_order(void **state)
+{
+    float part[5][1] = {{1}, {0x1p-24f}, {0x1p-24f}, {-1}, {0}};
+    uint16_t y, shared = pl_f32_to_bf16(3);
+    pl_shard_sum_args sum = {1, 4, 4, part, sizeof part[0], NULL, &y};
+
+    (void)state;
+    ops->shard_sum(&env, &sum, 0, 1);
+    assert_int_equal(y, pl_f32_to_bf16(0)); /* ((1 + t) + t) - 1 */
+    part[0][0] = -1, part[3][0] = 1;
+    ops->shard_sum(&env, &sum, 0, 1);
+    assert_int_equal(y, pl_f32_to_bf16(0x1p-23f)); /* ((-1 + t) + t) + 1 */
+    sum.shared = &shared;
+    ops->shard_sum(&env, &sum, 0, 1);
+    assert_int_equal(y, pl_f32_to_bf16(3));
+    /* Two items in five shards: 2 and 4 have one each. */
+    sum = (pl_shard_sum_args){1, 5, 2, part, sizeof part[0], NULL, &y};
+    for (int s = 0; s < 5; s++)
+        part[s][0] = s == 2 ? -0x1p-126f : s == 4 ? 0x1.8p-127f * 2 : NAN;
+    ops->shard_sum(&env, &sum, 0, 1);
+    assert_int_equal(y, pl_f32_to_bf16(0)); /* the difference is below 2^-126 */
+    part[2][0] = 0x1p-126f, part[4][0] = -0x1.8p-126f;
+    ops->shard_sum(&env, &sum, 0, 1);
+    assert_int_equal(y, 0x8000); /* -0: one more +0 would have made it +0 */
 }
 
 /* ---- section 7 ---- */
@@ -306,6 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_layers),
+        cmocka_unit_test(shards_are_added_in_order),
         cmocka_unit_test(norms),
         cmocka_unit_test(hyper_connections),
     };

@@ -181,6 +181,42 @@ static void experts_are_added_in_shards(void **state)
     assert_true(pl_bf16_to_f32(f) == 0x1p-23f);
 }
 
+/* The sum of experts taken apart for two ranks: each makes its shards' parts, from rows of its own experts alone. */
+static void experts_are_added_by_ranks(void **state)
+{
+    enum { N = 5, DIM = 3, K = 4, E = 7 };
+    uint16_t y[N * K * DIM], shared[N * DIM], want[N * DIM], got[N * DIM];
+    int32_t rows[N][K], ids[N][K];
+    float part[4][N * DIM];
+
+    for (int i = 0; i < N * K * DIM; i++)
+        y[i] = pl_f32_to_bf16(ldexpf((float)(i * 7919 % 1009 - 500), -(i % 20)));
+    for (int t = 0; t < N; t++)
+        for (int j = 0; j < K; j++) {
+            rows[t][j] = N * K - 1 - (t * K + j);
+            ids[t][j] = j + t % (E - K + 1);
+        }
+    ids[N - 1][1] = ids[N - 1][0]; /* a table may name an expert twice */
+    for (int i = 0; i < N * DIM; i++)
+        shared[i] = pl_f32_to_bf16((float)(i * 31 % 17) - 8);
+    for (int32_t n_shards = 1; n_shards <= 4; n_shards++) {
+        pl_moe_sum_args whole = {DIM, K, E, n_shards, y, rows[0], ids[0], shared, want};
+        pl_moe_parts_args apart = {DIM,     K,      E,    n_shards,      0, 0, y,
+                                   rows[0], ids[0], part, sizeof part[0]};
+        pl_shard_sum_args sum = {DIM, n_shards, E, part, sizeof part[0], shared, got};
+
+        ops->moe_sum(&env, &whole, 0, N);
+        memset(part, 0xFF, sizeof part);
+        apart.shard_end = n_shards / 2;
+        ops->moe_parts(&env, &apart, 0, N);
+        apart.shard = apart.shard_end;
+        apart.shard_end = n_shards;
+        ops->moe_parts(&env, &apart, 0, N);
+        ops->shard_sum(&env, &sum, 0, N);
+        assert_memory_equal(got, want, sizeof want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +225,7 @@ int main(void)
         cmocka_unit_test(gate_matches_golden),
         cmocka_unit_test(swiglu_clamps_as_stated),
         cmocka_unit_test(experts_are_added_in_shards),
+        cmocka_unit_test(experts_are_added_by_ranks),
     };
     return RUN_OPERATOR_TESTS(pl_ops_scalar(), tests);
 }

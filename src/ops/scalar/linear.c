@@ -182,7 +182,7 @@ static void add_bf16(const tile *t, const pl_linear_job *job, const uint8_t *sca
         acc[r] += p[r];
 }
 
-/* One token: the blocks ascending, in one chain or in canonical shards. */
+/* One token: the blocks ascending, in one chain, in canonical shards or of one shard alone. */
 static void sum_blocks(const tile *t, const pl_linear_job *job, const uint8_t *scales,
                        add_block_fn *add, float total[LANES])
 {
@@ -194,12 +194,12 @@ static void sum_blocks(const tile *t, const pl_linear_job *job, const uint8_t *s
         int64_t stop = (s + 1) * nb / n_shards;
         float acc[LANES] = {0};
 
-        if (s * nb / n_shards == stop)
+        if (s * nb / n_shards == stop || (job->one_shard && s != job->one_shard - 1))
             continue;
         for (int64_t b = s * nb / n_shards; b < stop; b++)
             add(t, job, scales, b, acc);
         for (int r = 0; r < LANES; r++)
-            total[r] = job->n_shards ? total[r] + acc[r] : acc[r];
+            total[r] = job->n_shards && !job->one_shard ? total[r] + acc[r] : acc[r];
     }
 }
 

@@ -1,6 +1,8 @@
 /* Level scalar: router, gated unit, the experts' sum (NUMERICS 12). */
 #include "ops/scalar/scalar.h"
 
+#include <string.h>
+
 #include "ops/topk.h"
 
 static void choose(const pl_op_env *env, const pl_route_args *a, const float *score, int32_t *ids)
@@ -90,6 +92,48 @@ void pl__scalar_moe_sum(const pl_op_env *env, const pl_moe_sum_args *a, int64_t 
             }
             total = total + pl_bf16_to_f32(((const uint16_t *)a->shared)[t * a->dim + i]);
             ((uint16_t *)a->f)[t * a->dim + i] = pl_f32_to_bf16(total);
+        }
+    }
+}
+
+void pl__scalar_moe_parts(const pl_op_env *env, const pl_moe_parts_args *a, int64_t begin,
+                          int64_t end)
+{
+    for (int64_t t = begin; t < end; t++) {
+        const int32_t *ids = a->ids + t * a->top_k, *rows = a->rows + t * a->top_k;
+
+        for (int32_t j = 0, s = a->shard; s < a->shard_end; s++) {
+            int64_t first = (int64_t)s * a->n_experts / a->n_shards;
+            int64_t stop = (int64_t)(s + 1) * a->n_experts / a->n_shards;
+            float *part = (float *)((uint8_t *)a->part + s * a->part_bytes) + t * a->dim;
+
+            memset(part, 0, (size_t)a->dim * sizeof *part);
+            while (j < a->top_k && ids[j] < first)
+                j++;
+            for (; j < a->top_k && ids[j] < stop; j++) {
+                const uint16_t *y = (const uint16_t *)a->y + rows[j] * a->dim;
+                for (int64_t i = 0; i < a->dim; i++)
+                    part[i] = part[i] + pl_bf16_to_f32(y[i]);
+            }
+        }
+    }
+}
+
+void pl__scalar_shard_sum(const pl_op_env *env, const pl_shard_sum_args *a, int64_t begin,
+                          int64_t end)
+{
+    for (int64_t t = begin; t < end; t++) {
+        for (int64_t i = t * a->dim; i < (t + 1) * a->dim; i++) {
+            float total = 0;
+
+            for (int32_t s = 0; s < a->n_shards; s++) {
+                const float *part = (const float *)((const uint8_t *)a->part + s * a->part_bytes);
+                if (s * a->n_items / a->n_shards < (s + 1) * a->n_items / a->n_shards)
+                    total = total + part[i];
+            }
+            if (a->shared)
+                total = total + pl_bf16_to_f32(((const uint16_t *)a->shared)[i]);
+            ((uint16_t *)a->y)[i] = pl_f32_to_bf16(total);
         }
     }
 }

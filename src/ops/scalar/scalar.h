@@ -84,6 +84,8 @@ pl_route_fn pl__scalar_route;
 pl_route_weights_fn pl__scalar_route_weights;
 pl_swiglu_fn pl__scalar_swiglu;
 pl_moe_sum_fn pl__scalar_moe_sum;
+pl_moe_parts_fn pl__scalar_moe_parts;
+pl_shard_sum_fn pl__scalar_shard_sum;
 
 uint64_t pl__scalar_compress_state_bytes(int32_t ratio, int32_t dim);
 uint64_t pl__scalar_linear_scratch_bytes(int64_t max_k);
@@ -123,7 +125,9 @@ void pl__scalar_key_get(const pl_rows *rows, int64_t i, float *out);
     .index_query = pl__scalar_index_query, \
     .index_merge = pl__scalar_index_merge, \
     .route = pl__scalar_route, \
-    .route_weights = pl__scalar_route_weights
+    .route_weights = pl__scalar_route_weights, \
+    .moe_parts = pl__scalar_moe_parts, \
+    .shard_sum = pl__scalar_shard_sum
 /* clang-format on */
 
 #endif

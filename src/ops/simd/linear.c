@@ -188,11 +188,11 @@ static void sum_shards(const shape *s, float *acc, float *total, int64_t n, add_
     memset(total, 0, (size_t)n * sizeof *total);
     for (int64_t shard = 0; shard < n_shards; shard++) {
         int64_t b0 = shard * nb / n_shards, b1 = (shard + 1) * nb / n_shards;
-        if (b0 == b1)
+        if (b0 == b1 || (s->job->one_shard && shard != s->job->one_shard - 1))
             continue;
         memset(acc, 0, (size_t)n * sizeof *acc);
         add(s, user, b0, b1);
-        if (s->job->n_shards == 0)
+        if (s->job->n_shards == 0 || s->job->one_shard)
             memcpy(total, acc, (size_t)n * sizeof *total);
         else
             for (int64_t i = 0; i < n; i++)
