@@ -41,23 +41,22 @@ static pl_status convert(const struct options *o, const char *model, const char 
     unsigned flags =
         (o->skip_special ? PL_DECODE_SKIP_SPECIAL : 0u) | (o->raw ? PL_DECODE_RAW : 0u);
     pl_tokenizer *tokenizer = NULL;
-    char *list = NULL, *text = NULL;
+    pl_token_list_rules rules = {.json = true, .may_be_empty = true};
+    char *text = NULL;
     int32_t *ids = NULL;
     size_t n_bytes = 0, n_ids = 0;
     pl_status status = pl_tokenizer_open(model, &tokenizer, err);
 
-    if (status == PL_OK)
-        status = pl_input_read(path, MAX_INPUT_BYTES, &list, &n_bytes, err);
-    if (status == PL_OK)
-        status = pl_token_list_parse(pl_input_name(path), list, n_bytes,
-                                     pl_tokenizer_vocab_size(tokenizer), &ids, &n_ids, err);
+    if (status == PL_OK) {
+        rules.vocab_size = pl_tokenizer_vocab_size(tokenizer);
+        status = pl_token_list_read(path, MAX_INPUT_BYTES, &rules, &ids, &n_ids, err);
+    }
     if (status == PL_OK)
         status = decode(tokenizer, ids, n_ids, flags, &text, &n_bytes, err);
     if (status == PL_OK)
         fwrite(text, 1, n_bytes, stdout);
     free(text);
     free(ids);
-    free(list);
     pl_tokenizer_close(tokenizer);
     return status;
 }

@@ -1,4 +1,4 @@
-/* Prompts from options. Token lists are parsed here; texts go through the tokenizer, chats through the encoding of
+/* Prompts from options. Token lists are read as they are; texts go through the tokenizer, chats through the encoding of
  * conversations first. */
 #include "cli/run_prompts.h"
 
@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/input.h"
+#include "cli/token_list.h"
 
 enum { MAX_FILE_BYTES = 256 << 20 };
 
@@ -72,51 +73,19 @@ static pl_status out_of_memory(pl_error *err)
 
 /* ---- lists of ids */
 
-static bool is_separator(char c)
+static pl_status take_ids(pl_run_prompt *p, pl_error *err)
 {
-    return c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
+    const pl_token_list_rules rules = {.max_ids =
+                                           INT32_MAX}; /* the engine compares with its vocabulary */
+    size_t n = 0;
 
-/* Ids take at least two bytes each, but for the last. */
-static pl_status parse_ids(const char *where, const char *text, size_t n_bytes, pl_run_prompt *p,
-                           pl_error *err)
-{
-    size_t i = 0;
-
-    p->tokens = malloc((n_bytes / 2 + 1) * sizeof *p->tokens);
-    if (!p->tokens)
-        return out_of_memory(err);
-    for (;;) {
-        int64_t id = 0;
-        size_t begin;
-
-        while (i < n_bytes && is_separator(text[i]))
-            i++;
-        if (i == n_bytes)
-            break;
-        for (begin = i; i < n_bytes && text[i] >= '0' && text[i] <= '9' && id <= INT32_MAX; i++)
-            id = 10 * id + (text[i] - '0');
-        if (i == begin || id > INT32_MAX || (i < n_bytes && !is_separator(text[i])))
-            return pl_error_set_at(err, PL_ERR_INVALID, begin,
-                                   "%s: not a token id at byte %zu (want decimal ids separated by "
-                                   "commas or white space)",
-                                   where, begin);
-        p->tokens[p->n_tokens++] = (int32_t)id;
-    }
-    PL_CHECK(p->n_tokens > 0, err, "%s: no token (want at least one)", where);
+    if (p->kind == PL_RUN_TOKENS_FILE)
+        PL_TRY(pl_token_list_read(p->value, MAX_FILE_BYTES, &rules, &p->tokens, &n, err));
+    else
+        PL_TRY(pl_token_list_parse("--tokens", p->value, strlen(p->value), &rules, &p->tokens, &n,
+                                   err));
+    p->n_tokens = (int32_t)n;
     return PL_OK;
-}
-
-static pl_status read_ids_file(pl_run_prompt *p, pl_error *err)
-{
-    char *text;
-    size_t n_bytes;
-    pl_status s;
-
-    PL_TRY(pl_input_read(p->value, MAX_FILE_BYTES, &text, &n_bytes, err));
-    s = parse_ids(pl_input_name(p->value), text, n_bytes, p, err);
-    free(text);
-    return s;
 }
 
 /* ---- texts */
@@ -241,9 +210,8 @@ static pl_status prepare(const pl_engine_model *model, pl_run_prompt *p, pl_erro
     case PL_RUN_CHAT:
         return prepare_chat(model, p, err);
     case PL_RUN_TOKENS:
-        return parse_ids("--tokens", p->value, strlen(p->value), p, err);
     case PL_RUN_TOKENS_FILE:
-        return read_ids_file(p, err);
+        return take_ids(p, err);
     }
     return pl_error_set(err, PL_ERR_INTERNAL, "run: prompt of unknown kind");
 }

@@ -5,9 +5,11 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/tokens_file.h"
+#include "cli/token_list.h"
 #include "model/checkpoint.h"
 #include "model/trace_file.h"
+
+enum { LONGEST_ID = 11 }; /* bytes of an id and its separator, for the size of a file */
 
 struct options {
     const char *tokens_file, *level, *mode, *out;
@@ -56,15 +58,19 @@ static pl_status trace(const pl_weights *weights, const pl_ops *ops, const struc
                        pl_error *err)
 {
     pl_pool_params params = {.n_workers = (int)o->threads};
-    int32_t *tokens, n;
+    pl_token_list_rules rules = {.max_ids =
+                                     (size_t)pl_weights_config(weights)->max_position_embeddings};
+    int32_t *tokens;
+    size_t n;
     pl_pool *pool;
     pl_status s;
 
-    PL_TRY(pl_tokens_read(o->tokens_file, pl_weights_config(weights)->max_position_embeddings,
-                          &tokens, &n, err));
+    PL_TRY(pl_token_list_read(o->tokens_file, rules.max_ids * LONGEST_ID + 4096, &rules, &tokens,
+                              &n, err));
     s = pl_pool_create(&params, &pool, err);
     if (s == PL_OK) {
-        s = pl_trace_write(o->out, weights, ops, pool, tokens, n, (int32_t)o->max_step, err);
+        s = pl_trace_write(o->out, weights, ops, pool, tokens, (int32_t)n, (int32_t)o->max_step,
+                           err);
         pl_pool_destroy(pool);
     }
     free(tokens);

@@ -56,7 +56,7 @@ case_misuse()
     echo '1 two' >t
     run trace m --tokens-file t -o x
     expect_status 2
-    expect_err '^plimsoll: t: byte 2 is no token id'
+    expect_err '^plimsoll: t: not a token id at byte 2'
     run trace nothing --tokens-file t -o x
     expect_status 2
     [ ! -e x ] || fail 'a file was written'
