@@ -171,7 +171,7 @@ static pl_status start_daemon(pl_serve *s, address *a, pl_error *err)
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->params.max_connections,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)IDLE_SECONDS, MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK_BYTES,
-        MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!s->daemon)
         return pl_error_set(err, PL_ERR_IO, "server: cannot serve on %s port %d%s (got %s)",
                             s->params.host, s->params.port, s->tls_cert ? " with TLS" : "",
@@ -250,11 +250,11 @@ static pl_status serve_engine(pl_serve *s, const pl_engine_params *params,
     PL_TRY(pl_engine_open(s->params.model_path, &p, &e, err));
     s->engine = e;
     name_results(s);
-    PL_TRY(opened(user, e, s->url, err));
     pthread_mutex_lock(&s->lock);
     s->ready = true;
     s->opened = time(NULL);
     pthread_mutex_unlock(&s->lock);
+    PL_TRY(opened(user, e, s->url, err));
     pl_log(PL_LOG_INFO, "ready", "url=%s model=%s fingerprint=%s load_s=%.3f", s->url,
            s->params.model_name, s->fingerprint, pl_engine_stats_of(e).load_s);
     return pl_serve_engine_loop(s, err);
