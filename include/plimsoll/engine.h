@@ -20,6 +20,7 @@
 
 #include <stdbool.h>
 
+#include "plimsoll/reserve.h"
 #include "plimsoll/status.h"
 #include "plimsoll/text.h"
 
@@ -109,6 +110,10 @@ PL_API pl_status pl_plan_create(const char *path, const pl_engine_params *params
                                 pl_error *err) PL_MUST_CHECK;
 PL_API void pl_plan_destroy(pl_plan *plan);
 
+/* Another plan for the model of `like`, which stays as it is; reads no file. Errors as of pl_plan_create. */
+PL_API pl_status pl_plan_create_like(const pl_plan *like, const pl_engine_params *params,
+                                     pl_plan **out, pl_error *err) PL_MUST_CHECK;
+
 PL_API int pl_plan_n_regions(const pl_plan *plan);
 PL_API pl_plan_region pl_plan_region_at(const pl_plan *plan, int index);
 PL_API pl_plan_totals pl_plan_totals_of(const pl_plan *plan);
@@ -130,6 +135,9 @@ typedef struct pl_engine_model {
 } pl_engine_model;
 
 PL_API pl_engine_model pl_plan_model_of(const pl_plan *plan);
+
+/* What another engine's closed forms need to know of this plan: plimsoll/reserve.h. */
+PL_API pl_reserve_params pl_plan_reserve_params(const pl_plan *plan);
 
 /* ---- the engine */
 

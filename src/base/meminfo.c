@@ -147,11 +147,15 @@ static pl_status refused(uint64_t bytes, int e, pl_error *err)
     pl_mem_usage u;
 
     if (getrlimit(RLIMIT_DATA, &line) == 0 && line.rlim_cur != RLIM_INFINITY &&
-        pl_mem_read_usage(&u, NULL) == PL_OK && bytes > line.rlim_cur - u.data_bytes)
-        return pl_error_set(err, PL_ERR_NOMEM,
-                            "memory: mapping goes over the line (got %" PRIu64
-                            " bytes, want at most %" PRIu64 ")",
-                            bytes, (uint64_t)line.rlim_cur - u.data_bytes);
+        pl_mem_read_usage(&u, NULL) == PL_OK) {
+        /* A line drawn by others may be below what was there already. */
+        uint64_t room = u.data_bytes < line.rlim_cur ? line.rlim_cur - u.data_bytes : 0;
+        if (bytes > room)
+            return pl_error_set(err, PL_ERR_NOMEM,
+                                "memory: mapping goes over the line (got %" PRIu64
+                                " bytes, want at most %" PRIu64 ")",
+                                bytes, room);
+    }
     return pl_error_set(err, PL_ERR_NOMEM,
                         "memory: the system refuses a mapping (got %" PRIu64 " bytes: %s)", bytes,
                         strerror(e));

@@ -162,6 +162,7 @@ static pl_status set_option(const pl_option *o, const char *value, void *options
     case PL_OPTION_CHOICE:
         return set_choice(o, value, field, err);
     case PL_OPTION_CALL:
+    case PL_OPTION_CALL_MAYBE:
         return o->call(options, o->name, value, err);
     }
     return pl_error_set(err, PL_ERR_INTERNAL, "%s: option of unknown kind", o->name);
@@ -184,7 +185,8 @@ static void print_help(const pl_command *command)
     printf("\noptions:\n");
     for (const pl_option *o = command->options; o && o->name; o++) {
         char head[64];
-        snprintf(head, sizeof head, "%s %s", o->name, o->value ? o->value : "");
+        snprintf(head, sizeof head, "%s%s%s", o->name, o->kind == PL_OPTION_CALL_MAYBE ? "" : " ",
+                 o->value ? o->value : "");
         printf("  %-28s %s\n", head, o->help);
     }
     printf("  %-28s %s\n", "--help", "this text");
@@ -215,8 +217,8 @@ static pl_status take_option(const pl_command *command, int argc, char **argv, i
                                 equals + 1);
         return set_option(o, NULL, options, err);
     }
-    if (equals)
-        return set_option(o, equals + 1, options, err);
+    if (equals || o->kind == PL_OPTION_CALL_MAYBE)
+        return set_option(o, equals ? equals + 1 : NULL, options, err);
     if (*i + 1 >= argc)
         return pl_error_set(err, PL_ERR_INVALID, "%s: value is missing (want %s)", o->name,
                             o->value);

@@ -14,6 +14,7 @@ typedef enum pl_option_kind {
     PL_OPTION_BYTES,  /* uint64_t: 1073741824, 512MiB, 64GiB, 1TB; within min..max where max > 0 */
     PL_OPTION_CHOICE, /* const char *, one of `choices` */
     PL_OPTION_CALL,   /* `call` is given every occurrence, in order: for options that repeat */
+    PL_OPTION_CALL_MAYBE, /* the same, with NULL for the value where none stands behind a '=' */
 } pl_option_kind;
 
 typedef struct pl_option {

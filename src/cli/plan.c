@@ -1,140 +1,125 @@
-/* plimsoll plan: every byte, before any is taken. */
+/* plimsoll plan: every byte, before any is taken.
+ *
+ * Options, exit status, order of output: the picture first, since a file that cannot be written leaves standard output
+ * empty. What is printed lies in plan_text.c, plan_json.c and plan_svg.c; --what-if in plan_what_if.c. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/engine_options.h"
-#include "cli/json_out.h"
+#include "cli/plan_report.h"
 
 struct options {
     pl_engine_options engine;
+    pl_what_if_ask what_if;
     bool json;
+    const char *svg, *reserve;
+    double memory_utilization; /* below 0: not given */
+    uint64_t machine_memory;
 };
+
+static pl_status take_what_if(void *options, const char *name, const char *value, pl_error *err)
+{
+    return pl_what_if_parse(&((struct options *)options)->what_if, name, value, err);
+}
+
+static const char *const reserve_kinds[] = {"padded", "vllm", NULL};
 
 static const pl_option table[] = {
     {.name = "--json",
      .kind = PL_OPTION_FLAG,
      .help = "print one JSON document",
      .offset = offsetof(struct options, json)},
+    {.name = "--svg",
+     .kind = PL_OPTION_STRING,
+     .value = "FILE",
+     .help = "also draw the budget, with the line in it",
+     .offset = offsetof(struct options, svg)},
+    {.name = "--what-if",
+     .kind = PL_OPTION_CALL_MAYBE,
+     .value = "[=NAME[=N,N..]]",
+     .help = "also the plans for other values of max-num-seqs, max-model-len, "
+             "max-num-batched-tokens",
+     .call = take_what_if},
+    {.name = "--reserve",
+     .kind = PL_OPTION_CHOICE,
+     .value = "padded|vllm",
+     .help = "also what other engines take, in closed form: transients, or vLLM's cache",
+     .offset = offsetof(struct options, reserve),
+     .choices = reserve_kinds},
+    {.name = "--memory-utilization",
+     .kind = PL_OPTION_FLOAT,
+     .value = "F",
+     .help = "the line as a share of --machine-memory",
+     .offset = offsetof(struct options, memory_utilization),
+     .max = 1},
+    {.name = "--machine-memory",
+     .kind = PL_OPTION_BYTES,
+     .value = "BYTES",
+     .help = "memory of the machine that is planned for; this one is not asked",
+     .offset = offsetof(struct options, machine_memory),
+     .min = 1},
     PL_ENGINE_OPTION_ROWS(struct options, engine, "what fits the lines, at most the model's", "16"),
     {0},
 };
 
-static void print_bytes_or_null(pl_out *j, const char *key, uint64_t bytes)
+/* --memory, or a share of a machine that was named. */
+static pl_status choose_line(const struct options *o, pl_engine_params *p, pl_error *err)
 {
-    if (bytes)
-        pl_out_uint(j, key, bytes);
+    if (o->memory_utilization < 0 && o->machine_memory == 0)
+        return PL_OK;
+    PL_CHECK(o->machine_memory, err,
+             "--memory-utilization: 'plan' asks no machine how much memory it has (want "
+             "--machine-memory BYTES beside it, or --memory BYTES alone)");
+    PL_CHECK(o->memory_utilization >= 0, err,
+             "--machine-memory: is no line in itself (want --memory-utilization F beside it, or "
+             "--memory BYTES alone)");
+    PL_CHECK(p->memory_bytes == 0, err,
+             "--memory-utilization: a second line beside --memory (want one of both)");
+    p->memory_bytes = (uint64_t)(o->memory_utilization * (double)o->machine_memory);
+    PL_CHECK(p->memory_bytes > 0, err, "--memory-utilization: leaves no memory (got %g)",
+             o->memory_utilization);
+    return PL_OK;
+}
+
+static pl_status add_reserve(const struct options *o, pl_plan_report *report, pl_error *err)
+{
+    const pl_reserve_params p = pl_plan_reserve_params(report->plan);
+
+    if (!o->reserve)
+        return PL_OK;
+    return pl_reserve_rows(strcmp(o->reserve, "vllm") == 0 ? PL_RESERVE_VLLM : PL_RESERVE_PADDED,
+                           &p, report->reserve, &report->n_reserve, err);
+}
+
+static pl_status make_report(const struct options *o, const pl_engine_params *params,
+                             pl_plan_report *report, pl_error *err)
+{
+    PL_TRY(pl_what_if_run(&o->what_if, params, report, err));
+    PL_TRY(add_reserve(o, report, err));
+    return o->svg ? pl_plan_write_svg(report->plan, o->svg, err) : PL_OK;
+}
+
+static int print(const struct options *o, const pl_plan_report *report)
+{
+    pl_error err = {0};
+
+    if (o->json)
+        pl_plan_print_json(report);
     else
-        pl_out_null(j, key);
-}
-
-static void print_regions_json(pl_out *j, const pl_plan *plan)
-{
-    pl_out_open(j, "regions", '[');
-    for (int i = 0; i < pl_plan_n_regions(plan); i++) {
-        const pl_plan_region r = pl_plan_region_at(plan, i);
-        pl_out_open(j, NULL, '{');
-        pl_out_string(j, "name", r.name);
-        pl_out_string(j, "part", pl_plan_part_name(r.part));
-        pl_out_string(j, "owner", r.owner);
-        pl_out_string(j, "formula", r.formula);
-        pl_out_uint(j, "bytes", r.bytes);
-        pl_out_close(j, '{');
-    }
-    pl_out_close(j, '[');
-}
-
-static void print_json(const pl_plan *plan)
-{
-    const pl_plan_totals t = pl_plan_totals_of(plan);
-    pl_out j;
-
-    pl_out_begin(&j, stdout);
-    pl_out_open(&j, NULL, '{');
-    print_regions_json(&j, plan);
-    pl_out_uint(&j, "total_bytes", t.total_bytes);
-    pl_out_uint(&j, "resident_bytes", t.resident_bytes);
-    pl_out_uint(&j, "charged_bytes", t.charged_bytes);
-    print_bytes_or_null(&j, "budget_bytes", t.budget_bytes);
-    pl_out_bool(&j, "fits", t.fits);
-    pl_out_string(&j, "advice", pl_plan_advice(plan));
-    pl_out_open(&j, "per_request", '{');
-    pl_out_uint(&j, "fixed_bytes", t.request_fixed_bytes);
-    pl_out_uint(&j, "bytes_per_128_tokens", t.request_bytes_per_128_tokens);
-    pl_out_fixed(&j, "bytes_per_token", (double)t.request_bytes_per_128_tokens / 128, 4);
-    pl_out_close(&j, '{');
-    pl_out_open(&j, "capacity", '{');
-    pl_out_int(&j, "max_model_len", t.max_model_len);
-    pl_out_int(&j, "requests_at_max_model_len", t.requests_at_max_model_len);
-    pl_out_int(&j, "tokens_for_one_request", t.tokens_for_one_request);
-    pl_out_close(&j, '{');
-    pl_out_open(&j, "parameters", '{');
-    pl_out_int(&j, "max_num_seqs", t.max_num_seqs);
-    pl_out_int(&j, "max_num_batched_tokens", t.max_num_batched_tokens);
-    pl_out_int(&j, "threads", t.threads);
-    pl_out_close(&j, '{');
-    pl_out_open(&j, "reserve", '[');
-    pl_out_close(&j, '[');
-    pl_out_close(&j, '{');
-    pl_out_end(&j);
-}
-
-/* 12.3 GiB beside the exact number. */
-static const char *short_bytes(uint64_t bytes, char *text, size_t size)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double v = (double)bytes;
-    size_t u = 0;
-
-    while (v >= 1024 && u + 1 < sizeof units / sizeof units[0]) {
-        v /= 1024;
-        u++;
-    }
-    (void)snprintf(text, size, u ? "%.1f %s" : "%.0f %s", v, units[u]);
-    return text;
-}
-
-static void print_row(const char *name, const char *part, uint64_t bytes, const char *formula)
-{
-    char text[32];
-
-    printf("%-28s %-8s %16" PRIu64 " %10s  %s\n", name, part, bytes,
-           short_bytes(bytes, text, sizeof text), formula);
-}
-
-static void print_text(const pl_plan *plan)
-{
-    const pl_plan_totals t = pl_plan_totals_of(plan);
-    uint64_t parts[PL_PLAN_PART_COUNT] = {0};
-
-    printf("%-28s %-8s %16s %10s  %s\n", "region", "part", "bytes", "", "closed form");
-    for (int i = 0; i < pl_plan_n_regions(plan); i++) {
-        const pl_plan_region r = pl_plan_region_at(plan, i);
-        print_row(r.name, pl_plan_part_name(r.part), r.bytes, r.formula);
-        parts[r.part] += r.bytes;
-    }
-    printf("\n");
-    for (int p = 0; p < PL_PLAN_PART_COUNT; p++)
-        print_row("sum", pl_plan_part_name((pl_plan_part)p), parts[p], "");
-    print_row("total", "", t.total_bytes, "");
-    print_row("charged to a control group", "", t.charged_bytes,
-              "with page tables and kernel stacks");
-    if (t.budget_bytes)
-        print_row("line", "", t.budget_bytes, "");
-    printf("\n%d requests at once, %d tokens each; %d tokens a step; %d threads\n", t.max_num_seqs,
-           t.max_model_len, t.max_num_batched_tokens, t.threads);
-    printf("one request: %" PRIu64 " bytes and %" PRIu64 " for each 128 tokens (%.1f a token)\n",
-           t.request_fixed_bytes, t.request_bytes_per_128_tokens,
-           (double)t.request_bytes_per_128_tokens / 128);
-    printf("capacity: %" PRId64 " requests of %d tokens, or one of %" PRId64 "\n",
-           t.requests_at_max_model_len, t.max_model_len, t.tokens_for_one_request);
-    printf("%s%s%s\n", t.fits ? "fits" : "does not fit", t.fits ? "" : "; ", pl_plan_advice(plan));
+        pl_plan_print_text(report);
+    if (pl_plan_note(report->plan)[0])
+        fprintf(stderr, "plimsoll: plan: %s\n", pl_plan_note(report->plan));
+    return pl_plan_check_fits(report->plan, &err) == PL_OK ? PL_EXIT_OK : pl_report_error(&err);
 }
 
 static int run(int argc, char **argv)
 {
-    struct options o = {.engine = pl_engine_options_none()};
+    struct options o = {.engine = pl_engine_options_none(), .memory_utilization = -1};
     const char *args[1];
+    pl_plan_report report = {0};
     pl_engine_params params;
     pl_error err = {0};
     pl_plan *plan;
@@ -143,15 +128,12 @@ static int run(int argc, char **argv)
     if (!pl_options_parse(&pl_command_plan, argc, argv, &o, args, &status))
         return status;
     params = pl_engine_options_params(&o.engine);
-    if (pl_plan_create(args[0], &params, &plan, &err) != PL_OK)
+    if (choose_line(&o, &params, &err) != PL_OK ||
+        pl_plan_create(args[0], &params, &plan, &err) != PL_OK)
         return pl_report_error(&err);
-    if (o.json)
-        print_json(plan);
-    else
-        print_text(plan);
-    if (pl_plan_note(plan)[0])
-        fprintf(stderr, "plimsoll: plan: %s\n", pl_plan_note(plan));
-    status = pl_plan_check_fits(plan, &err) == PL_OK ? PL_EXIT_OK : pl_report_error(&err);
+    report.plan = plan;
+    status = make_report(&o, &params, &report, &err) == PL_OK ? print(&o, &report)
+                                                              : pl_report_error(&err);
     pl_plan_destroy(plan);
     return status;
 }
@@ -168,7 +150,10 @@ const pl_command pl_command_plan = {
         "bound), measured (a reference run). Exit status 1 where it does not fit.\n\n"
         "examples:\n"
         "  plimsoll plan DeepSeek-V4-Flash --memory 256GiB\n"
-        "  plimsoll plan config.json --max-model-len 131072 --max-num-seqs 4 --json",
+        "  plimsoll plan config.json --max-model-len 131072 --max-num-seqs 4 --json\n"
+        "  plimsoll plan config.json --memory 256GiB --what-if=max-num-seqs=1,4,16 --svg "
+        "plan.svg\n\n"
+        "docs/MEMORY.md says how the plan is made, how it is kept, and what its JSON holds.",
     .options = table,
     .min_args = 1,
     .max_args = 1,

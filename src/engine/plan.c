@@ -145,6 +145,19 @@ pl_status pl_plan_create(const char *path, const pl_engine_params *params, pl_pl
     return s;
 }
 
+pl_status pl_plan_create_like(const pl_plan *like, const pl_engine_params *params, pl_plan **out,
+                              pl_error *err)
+{
+    pl_status s;
+
+    *out = NULL;
+    PL_CHECK(like && params, err, "plan: no plan or no parameters");
+    PL_TRY(create(out, err));
+    (*out)->model = like->model;
+    s = finish(*out, params, err);
+    return keep_or_destroy(s, out);
+}
+
 void pl_plan_destroy(pl_plan *plan)
 {
     if (!plan)
@@ -220,4 +233,21 @@ pl_engine_model pl_plan_model_of(const pl_plan *plan)
         .eos_token_id = c->eos_token_id,
         .is_refresh = c->has_dspark_keys,
     };
+}
+
+pl_reserve_params pl_plan_reserve_params(const pl_plan *plan)
+{
+    const pl_config *c = &plan->model.config;
+    pl_reserve_params p = {
+        .n_layers = c->n_layers,
+        .hidden_size = c->hidden_size,
+        .max_model_len = plan->totals.max_model_len,
+        .max_num_batched_tokens = plan->totals.max_num_batched_tokens,
+    };
+
+    for (int32_t l = 0; l < c->n_layers; l++) {
+        p.n_csa_layers += c->compress_ratio[l] == 4;
+        p.n_hca_layers += c->compress_ratio[l] == 128;
+    }
+    return p;
 }

@@ -1,7 +1,7 @@
 /* Fitting a plan under the line: what max_model_len may be, what else would fit, which change is enough.
  *
  * Every question is the same one, asked of the layout: does this shape fit? Bytes grow with every parameter,
- * so bisection finds the largest that does. */
+ * so doubling and bisection find the largest that does. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,19 +47,16 @@ static pl_status fits(const pl_plan *plan, const pl_engine_shape *s, bool *yes, 
 static pl_status largest(const pl_plan *plan, pl_engine_shape s, what w, int32_t low, int32_t high,
                          int32_t *out, pl_error *err)
 {
+    /* Asking for many sequences takes long, as each is laid out: their search comes from below. */
+    const bool gallop = w == NUM_SEQS;
     int32_t good = low - 1, bad = high + 1;
     bool yes;
 
-    /* Often everything fits. */
-    set(&s, w, high);
-    PL_TRY(fits(plan, &s, &yes, err));
-    if (yes)
-        good = high;
     while (good + 1 < bad) {
         int32_t middle = good + (bad - good) / 2;
 
-        if (good == high)
-            break;
+        if (bad > high) /* Often everything fits. */
+            middle = gallop && good < high / 2 ? (good < low ? low : 2 * good) : high;
         set(&s, w, middle);
         PL_TRY(fits(plan, &s, &yes, err));
         if (yes)
@@ -74,9 +71,15 @@ static pl_status largest(const pl_plan *plan, pl_engine_shape s, what w, int32_t
 static pl_status choose_model_len(pl_plan *plan, pl_error *err)
 {
     const int32_t most = plan->model.config.max_position_embeddings;
+    const uint64_t line = plan->params.memory_bytes;
     int32_t len;
 
+    /* The line of the caches is authoritative: it alone decides, and a total above the other one is refused
+     * rather than made to fit. */
+    if (plan->params.kv_cache_memory_bytes)
+        plan->params.memory_bytes = 0;
     PL_TRY(largest(plan, plan->shape, MODEL_LEN, PL_MIN_MODEL_LEN, most, &len, err));
+    plan->params.memory_bytes = line;
     set(&plan->shape, MODEL_LEN, len < PL_MIN_MODEL_LEN ? PL_MIN_MODEL_LEN : len);
     return PL_OK;
 }

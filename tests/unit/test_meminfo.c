@@ -169,7 +169,24 @@ static int try_the_line(void)
     return pl_mem_map(64 * MIB, 0, &m, &err) == PL_OK ? 0 : 9;
 }
 
-static void the_line_holds(void **state)
+/* Whoever started the program may have drawn a line below what it has already. */
+static int try_a_line_below_what_is_there(void)
+{
+    struct rlimit line;
+    pl_mem m;
+    pl_error err;
+
+    if (getrlimit(RLIMIT_DATA, &line) != 0)
+        return 1;
+    line.rlim_cur = usage().data_bytes - 8192;
+    if (setrlimit(RLIMIT_DATA, &line) != 0)
+        return 2;
+    if (pl_mem_map(8 * MIB, 0, &m, &err) != PL_ERR_NOMEM || m.base)
+        return 3;
+    return strstr(err.msg, "over the line (got 8388608 bytes, want at most 0)") ? 0 : 4;
+}
+
+static void check_in_a_child(int (*run)(void))
 {
     int status;
     pid_t child;
@@ -178,10 +195,20 @@ static void the_line_holds(void **state)
         skip();
     child = fork();
     if (child == 0)
-        _exit(try_the_line());
+        _exit(run());
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void the_line_holds(void **state)
+{
+    check_in_a_child(try_the_line);
+}
+
+static void a_line_below_what_is_there_leaves_nothing(void **state)
+{
+    check_in_a_child(try_a_line_below_what_is_there);
 }
 
 static void machine_is_plausible(void **state)
@@ -206,6 +233,7 @@ int main(void)
         cmocka_unit_test(page_tables_grow_with_small_pages),
         cmocka_unit_test(empty_and_impossible_sizes),
         cmocka_unit_test(the_line_holds),
+        cmocka_unit_test(a_line_below_what_is_there_leaves_nothing),
         cmocka_unit_test(machine_is_plausible),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

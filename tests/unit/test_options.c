@@ -27,6 +27,11 @@ static pl_status add_call(void *options, const char *name, const char *value, pl
     return PL_OK;
 }
 
+static pl_status maybe_call(void *options, const char *name, const char *value, pl_error *err)
+{
+    return add_call(options, name, value ? value : "nothing", err);
+}
+
 static const char *const modes[] = {"ref", "rec", NULL};
 static const pl_option table[] = {
     {"--json", PL_OPTION_FLAG, NULL, "json", offsetof(struct opts, json), 0, 0, NULL, NULL},
@@ -36,6 +41,7 @@ static const pl_option table[] = {
     {"--memory", PL_OPTION_BYTES, "BYTES", "m", offsetof(struct opts, memory), 0, 0, NULL, NULL},
     {"--mode", PL_OPTION_CHOICE, "M", "mode", offsetof(struct opts, mode), 0, 0, modes, NULL},
     {"--add", PL_OPTION_CALL, "X", "add", 0, 0, 0, NULL, add_call},
+    {"--maybe", PL_OPTION_CALL_MAYBE, "[=X]", "maybe", 0, 0, 0, NULL, maybe_call},
     {NULL, 0, NULL, NULL, 0, 0, 0, NULL, NULL},
 };
 static const pl_command command = {.name = "try",
