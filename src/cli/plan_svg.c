@@ -19,7 +19,7 @@ enum {
     HULL_TOP = 110,
     HULL_HEIGHT = 400,
     LEGEND_LEFT = 440,
-    LEGEND_STEP = 40,
+    LEGEND_STEP = 37,
     FOOT = 64,
 };
 

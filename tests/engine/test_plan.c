@@ -1,11 +1,9 @@
-/* The first promise, at the engine: the plan is what is carved, nothing goes past it, and its advice is right. */
-#include <inttypes.h>
+/* The first promise, at the engine: the plan is what is carved, and its advice is right. That nothing
+ * goes past it: test_line.c, test_scenarios.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/meminfo.h"
 #include "engine_support.h"
 #include "model/checkpoint.h"
 #include "plan/formula.h"
@@ -197,83 +195,6 @@ static void test_released_models_from_config(void **state)
     pl_plan_destroy(plan);
 }
 
-/* ---- nothing goes past it */
-
-static uint32_t random_state = 1;
-
-static int random_in(int low, int high)
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return low + (int)((random_state >> 8) % (uint32_t)(high - low + 1));
-}
-
-static uint64_t resident(void)
-{
-    uint64_t bytes;
-    pl_error err;
-
-    check_ok(pl_mem_read_exact(&bytes, NULL, &err), &err);
-    return bytes;
-}
-
-static void run_once(int round)
-{
-    pl_engine_params p = small_params();
-    pl_request_params q[3];
-    int32_t prompt[200];
-    pl_mem_usage usage;
-    pl_engine *e;
-    pl_plan_totals t;
-    pl_error err;
-    result r[3];
-    uint64_t slack;
-    int n;
-
-    p.threads = random_in(1, 4);
-    p.max_num_seqs = random_in(1, 20);
-    p.max_model_len = random_in(8, 4000);
-    p.max_num_batched_tokens = random_in(1, 700);
-    p.num_speculative_tokens = random_in(0, PL_MAX_SPECULATIVE);
-    p.program_bytes = resident();
-    check_ok(pl_mem_reset_peak(&err), &err);
-    e = open_engine("nano", &p);
-    n = random_in(1, p.max_num_seqs < 3 ? p.max_num_seqs : 3);
-    fill_prompt(prompt, 200, 512, (uint32_t)round);
-    for (int i = 0; i < n; i++) {
-        q[i] = pl_request_params_default();
-        q[i].tokens = prompt + random_in(0, 50);
-        q[i].n_tokens = random_in(1, p.max_model_len < 20 ? p.max_model_len - 1 : 20);
-        q[i].max_tokens = 2;
-        q[i].temperature = (float)random_in(0, 1);
-    }
-    run_all(e, q, n, NULL, r);
-    check_ok(pl_mem_read_usage(&usage, &err), &err);
-    t = pl_plan_totals_of(pl_engine_plan(e));
-    slack = 8 * 1024 * 1024 + t.total_bytes / 100;
-    if (usage.peak_resident_bytes > t.total_bytes ||
-        usage.peak_resident_bytes + slack < t.total_bytes)
-        fail_msg("round %d: peak of %" PRIu64 " bytes, planned %" PRIu64
-                 " (%d threads, %d x %d tokens, %d a step)",
-                 round, usage.peak_resident_bytes, t.total_bytes, t.threads, t.max_num_seqs,
-                 t.max_model_len, t.max_num_batched_tokens);
-    pl_engine_close(e);
-}
-
-/* As many configurations as go into 30 s; PL_ENGINE_FULL=1: 200. */
-static void test_peak_stays_below_the_plan(void **state)
-{
-    const char *full = getenv("PL_ENGINE_FULL");
-    const bool all = full && strcmp(full, "1") == 0;
-    time_t begin = time(NULL);
-    int round = 0;
-
-    if (SANITIZED)
-        skip();
-    for (; all ? round < 200 : round < 3 || time(NULL) - begin < 30; round++)
-        run_once(round);
-    print_message("%d configurations\n", round);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,7 +203,6 @@ int main(void)
         cmocka_unit_test(test_advice),
         cmocka_unit_test(test_lines_choose_the_length),
         cmocka_unit_test(test_released_models_from_config),
-        cmocka_unit_test(test_peak_stays_below_the_plan),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
