@@ -28,6 +28,7 @@ oracle     - a s  the tests of the oracle itself
 tidy       - a s  clang-tidy, no findings
 valgrind   - - s  memcheck over the unit tests
 repeat     - - s  the unit tests again and again, twenty times, in both builds with assertions
+configurations - - s  1,000 random configurations against their plans, with and without a hard limit
 fuzzing    - - s  libFuzzer, PL_FUZZ_SECONDS (600) each target
 '
 
@@ -229,6 +230,7 @@ run_suite()
             compile $dir unit && run_tests $dir --suite unit --repeat 20
         done
         ;;
+    configurations) plain_build && PL_ENGINE_FULL=1 run_tests build --suite engine --timeout-multiplier 4 line ;;
     fuzzing) run_fuzzing ;;
     esac
 }

@@ -122,3 +122,135 @@ case_level_from_the_environment()
     expect_status 2
     expect_err 'PL_CPU'
 }
+
+# Every row is the plan of that value alone, and without values there are some of each parameter.
+case_what_if()
+{
+    model
+    run plan nano --json --max-model-len 300 --what-if=max-num-seqs=1,7 --what-if=max-num-batched-tokens=33
+    expect_status 0
+    expect_json
+    expect_value what_if.0.parameter max_num_seqs
+    expect_value what_if.0.value 1
+    expect_value what_if.2.parameter max_num_batched_tokens
+    [ "$(grep -c '"parameter":' out)" = 3 ] || fail 'not three rows'
+    seven=$(value what_if.1.total_bytes)
+    chunk=$(value what_if.2.total_bytes)
+    run plan nano --json --max-model-len 300 --max-num-seqs 7
+    expect_value total_bytes "$seven"
+    run plan nano --json --max-model-len 300 --max-num-batched-tokens 33
+    expect_value total_bytes "$chunk"
+    run plan nano --memory 40MiB --what-if
+    expect_status 0
+    expect_out '^max_num_seqs +4 +[0-9]+ ' '^max_model_len +[0-9]+ ' '^max_num_batched_tokens +128 '
+    run plan nano --what-if=max-num-seqs
+    expect_out -n '^max_model_len'
+    for bad in max-tokens max-num-seqs= max-num-seqs=0 max-num-seqs=1,x max-num-seqs=99999999999; do
+        run plan nano "--what-if=$bad"
+        expect_status 2
+        expect_err '^plimsoll: plan: --what-if: '
+    done
+    run plan nano --what-if=max-num-seqs=70000
+    expect_status 2
+    expect_err 'max_num_seqs: out of range \(got 70000'
+}
+
+# Elements closed in order; and a whole parser's word for it where there is one.
+well_formed()
+{
+    tr '\n' ' ' <"$1" | sed 's/</\n</g' | awk '
+        /^<\// {sub(/^<\//, ""); sub(/>.*/, ""); if (open[n] != $1) {print "closes " $1; exit} n--; next}
+        /^</ && !/^<[^>]*\/>/ {sub(/^</, ""); sub(/[ >].*/, ""); open[++n] = $1}
+        END {if (n) print n " are open"}'
+    if command -v python3 >/dev/null; then
+        python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$1" 2>&1
+    fi
+}
+
+case_svg()
+{
+    model
+    run plan nano --memory 1GiB --svg fits.svg
+    expect_status 0
+    [ -z "$(well_formed fits.svg)" ] || fail "$(well_formed fits.svg)"
+    grep -q 'below the line of 1.0 GiB' fits.svg || fail 'the line is not named'
+    grep -q 'class="water"' fits.svg || fail 'the line is not drawn'
+    grep -q 'prefers-color-scheme: dark' fits.svg || fail 'no dark scheme'
+    run plan nano --memory 20MiB --max-model-len 4096 --svg over.svg
+    expect_status 1
+    [ -z "$(well_formed over.svg)" ] || fail "$(well_formed over.svg)"
+    grep -q 'above the line of 20.0 MiB' over.svg || fail 'what is above the line is not named'
+    run plan nano --svg none.svg --max-model-len 300
+    expect_status 0
+    grep -q 'class="water"' none.svg && fail 'a line is drawn where there is none'
+    run plan nano --svg nowhere/x.svg
+    expect_status 3
+    run plan nano --svg /dev/full
+    expect_status 3
+}
+
+case_reserve()
+{
+    cp "$(dirname "$program")/../tests/fuzz/corpus/config/flash.json" flash.json 2>/dev/null || {
+        run synth flash --preset flash --headers-only
+        cp flash/config.json flash.json
+    }
+    run plan flash.json --json --reserve padded --max-num-batched-tokens 8195
+    expect_status 0
+    expect_value reserve.0.name padded.output
+    expect_value reserve.0.formula '8195 tokens * 64 heads * 512 * 2'
+    expect_value reserve.0.bytes 537067520
+    run plan flash.json --json --reserve vllm
+    expect_value reserve.0.bytes 1002240
+    expect_value reserve.1.bytes 823680
+    expect_value reserve.2.bytes 786240
+    expect_value reserve.3.bytes 870912
+    expect_value reserve.4.bytes 656640
+    expect_value reserve.6.name vllm.per_token
+    expect_value reserve.6.bytes 3850
+    run plan flash.json --reserve vllm
+    expect_out '^vllm.page.full +1002240 '
+    run plan flash.json --reserve sglang
+    expect_status 2
+}
+
+case_share_of_a_named_machine()
+{
+    model
+    run plan nano --json --memory-utilization 0.5 --machine-memory 1GiB
+    expect_status 0
+    expect_value budget_bytes 536870912
+    run plan nano --memory-utilization 0.5
+    expect_status 2
+    expect_err 'want --machine-memory BYTES beside it'
+    run plan nano --machine-memory 1GiB
+    expect_status 2
+    run plan nano --memory 1GiB --memory-utilization 0.5 --machine-memory 1GiB
+    expect_status 2
+    run plan nano --memory-utilization 0 --machine-memory 1GiB
+    expect_status 2
+    run plan nano --memory-utilization 1.5 --machine-memory 1GiB
+    expect_status 2
+}
+
+# A guide and its program disagreed: 800 K tokens in the one, 200,000 in the other. What docs/MEMORY.md shows is what comes
+# out, within 1 %; at level scalar, which every machine has.
+case_s44_documented_plans()
+{
+    doc=$(cd "$(dirname "$program")/../docs" 2>/dev/null && pwd)/MEMORY.md
+    [ -f "$doc" ] || skip 'docs/MEMORY.md is not there'
+    for model in flash pro; do
+        run synth $model --preset $model --headers-only
+        command=$(sed -n "s/^    plimsoll \(plan $model .*\) --level avx2$/\1/p" "$doc")
+        [ -n "$command" ] || fail "no plan of $model is documented"
+        sed -n "/^    plimsoll plan $model /,/^    fits/p" "$doc" >shown
+        run $command --level scalar --json
+        expect_status 0
+        total=$(value total_bytes)
+        shown=$(awk '$1 == "total" {print $2}' shown)
+        [ "$((total - shown))" -lt "$((total / 100))" ] && [ "$((shown - total))" -lt "$((total / 100))" ] ||
+            fail "$model: the plan is $total bytes, docs/MEMORY.md shows $shown"
+        grep -q "one request: $(value per_request.fixed_bytes) bytes and $(value per_request.bytes_per_128_tokens) for" \
+            shown || fail "$model: a request takes other bytes than docs/MEMORY.md shows"
+    done
+}
