@@ -48,6 +48,7 @@ static pl_engine_params random_params(void)
     p.max_num_seqs = random_in(1, 20);
     p.max_model_len = random_in(0, 1) ? random_in(8, 300) : random_in(8, 4000);
     p.max_num_batched_tokens = random_in(0, 1) ? random_in(1, 24) : random_in(1, 700);
+    p.num_speculative_tokens = random_in(0, 1) ? random_in(1, PL_MAX_SPECULATIVE) : 0;
     p.max_queued = random_in(MAX_REQUESTS, 40);
     return p;
 }
