@@ -9,6 +9,7 @@ extern const pl_command pl_command_synth;
 extern const pl_command pl_command_plan;
 extern const pl_command pl_command_run;
 extern const pl_command pl_command_serve;
+extern const pl_command pl_command_bench;
 extern const pl_command pl_command_cpu;
 extern const pl_command pl_command_encode_chat;
 extern const pl_command pl_command_parse_output;

@@ -17,6 +17,7 @@ static const pl_command *const commands[] = {
     &pl_command_run,
     &pl_command_serve,
     &pl_command_trace,
+    &pl_command_bench,
     &pl_command_cpu,
     &pl_command_tokenize,
     &pl_command_detokenize,

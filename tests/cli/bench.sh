@@ -1,0 +1,84 @@
+# plimsoll bench: shape of its results, not their size.
+
+case_ops_one_shape_as_json()
+{
+    run bench ops --quick --seconds 0 --threads 2 --op linear_fp8 --shape 'm1 n256 k256' --json
+    expect_status 0
+    expect_json
+    expect_empty err
+    expect_value rows.0.op linear_fp8
+    expect_value rows.0.shape 'm1 n256 k256'
+    expect_value rows.0.limit read
+    expect_value rows.0.threads 2
+    for key in read_gbps_1 read_gbps fp32_gflops_1 fp32_gflops bf16_gflops_1 bf16_gflops; do
+        value limits.$key | awk '{ exit !($1 > 0) }' || fail "limits.$key is not above 0"
+    done
+    # 256 * 256 codes and 2 * 2 scales; 2 operations for each weight
+    printf '%s\n' "$(value rows.0.ns)" "$(value rows.0.gbps)" "$(value rows.0.gflops)" "$(value rows.0.limit_rate)" \
+        "$(value rows.0.percent)" | awk '
+        { v[NR] = $1 }
+        function near(a, b) { return a > 0 && a / b > 0.99 && a / b < 1.01 }
+        END { exit !(near(v[2] * v[1], 65540) && near(v[3] * v[1], 131072) && near(v[5], 100 * v[2] / v[4])) }' ||
+        fail 'bytes, operations or percent do not belong together'
+}
+
+case_ops_products_are_bound_by_multiply_adds()
+{
+    run bench ops --quick --seconds 0 --threads 1 --level scalar --op linear_fp4 --shape 'm3 n128 k256' --json
+    expect_status 0
+    expect_json
+    expect_value rows.0.limit fp32
+    expect_value rows.0.level scalar
+    expect_value rows.0.threads 1
+    ! "$json" out rows.1 >/dev/null 2>&1 || fail 'more than one row'
+}
+
+case_ops_every_operator_runs()
+{
+    for shape in 'linear_fp8=m2 n128 k128' 'linear_fp8_a16=m1 n1024 k128' 'linear_fp4=m6 n16 k128' \
+        'linear_bf16=m1 n16 k128' 'linear_fp4_grouped=m3 top2 e4 n16 k128' 'attention_sparse=h4 keys160 fp8' \
+        'indexer=h2 keys64 top8' 'index_query=t2 h2' 'compress=t9 ratio4 d512' 'rms_norm=t2 d128' \
+        'quantise=t2 d128' 'q_norm_rope=t2 h2' 'unrope=t2 h2' 'hc_dots=t2 d128' 'hc_pre=t2 d128' \
+        'hc_post=t2 d128' 'route=t2 top2 e8' 'swiglu=t2 d128' 'moe_sum=t2 top2 e8 d128'; do
+        run bench ops --quick --seconds 0 --threads 2 --op "${shape%%=*}" --shape "${shape#*=}"
+        expect_status 0
+        expect_out "^${shape%%=*} +${shape#*=} "
+    done
+}
+
+case_ops_refusals()
+{
+    run bench ops --op nothing
+    expect_status 2
+    expect_err 'unknown operator \(got .nothing., want linear_fp8, '
+    run bench ops --shape 'm1 n16 k128'
+    expect_status 2
+    expect_err 'want --op NAME'
+    run bench ops --op linear_fp8 --shape 'm1 n16'
+    expect_status 2
+    expect_err "want numbers behind each of m n k, as in 'm1 n8192 k4096'"
+    run bench ops --quick --op linear_fp8 --shape 'm1 n16 k100'
+    expect_status 2
+    run bench ops --quick --op linear_bf16 --shape 'm1 n1048576 k8192'
+    expect_status 2
+    expect_err 'larger than the store'
+    run bench ops --level f64
+    expect_status 2
+    run bench ops --level nothing
+    expect_status 2
+}
+
+case_kinds()
+{
+    run bench
+    expect_status 2
+    run bench nothing
+    expect_status 2
+    expect_err "unknown kind \\(got 'nothing'\\)"
+    run bench --help
+    expect_status 0
+    expect_out '^  ops '
+    run bench ops --help
+    expect_status 0
+    expect_out '^  --json '
+}
