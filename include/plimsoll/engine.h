@@ -57,6 +57,9 @@ typedef struct pl_engine_params {
     /* Drafts of a request in a step, 0 to PL_MAX_SPECULATIVE; 0: none. Fewer where a step has no room for them.
      * No value changes a bit of any result. */
     int num_speculative_tokens;
+    /* How weights are read: "direct", past the page cache (UNSUPPORTED where the file system cannot); "buffered"; NULL or
+     * "auto": direct, unless the files are in the page cache or cannot be read so. Borrowed during the call. */
+    const char *load;
 } pl_engine_params;
 
 enum { PL_MAX_SPECULATIVE = 8 };
@@ -193,6 +196,7 @@ typedef struct pl_engine_stats {
     double load_s, prefill_s, decode_s;
     int running, queued; /* now */
     pl_speculation speculation;
+    const char *load_mode, *load_reason; /* "direct" or "buffered", and why; static text */
 } pl_engine_stats;
 
 PL_API pl_engine_stats pl_engine_stats_of(const pl_engine *engine);

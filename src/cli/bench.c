@@ -10,6 +10,7 @@ static const pl_command *const kinds[] = {
     /* One a line. */
     /* clang-format off */
     &pl_command_bench_ops,
+    &pl_command_bench_load,
     /* clang-format on */
 };
 

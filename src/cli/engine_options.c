@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-const char *const pl_engine_options_loads[] = {"auto", "buffered", NULL};
+const char *const pl_engine_options_loads[] = {"auto", "direct", "buffered", NULL};
 
 pl_status pl_engine_options_kv_dtype(void *options, const char *name, const char *value,
                                      pl_error *err)
@@ -24,6 +24,7 @@ pl_engine_params pl_engine_options_params(const pl_engine_options *o)
 
     p.threads = (int)o->threads;
     p.level = o->level;
+    p.load = o->load;
     p.memory_bytes = o->memory;
     p.kv_cache_memory_bytes = o->kv_cache_memory;
     p.max_model_len = (int)o->max_model_len;

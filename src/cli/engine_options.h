@@ -56,8 +56,8 @@ extern const char *const pl_engine_options_loads[];
     {.name = "--kv-cache-dtype", .kind = PL_OPTION_CALL, .value = "TYPE",                            \
      .help = "auto, fp8, fp8_ds_mla: all the same, the model's own format",                          \
      .call = pl_engine_options_kv_dtype},                                                            \
-    {.name = "--load", .kind = PL_OPTION_CHOICE, .value = "auto|buffered",                           \
-     .help = "how weights are read; default: auto, which is buffered",                               \
+    {.name = "--load", .kind = PL_OPTION_CHOICE, .value = "auto|direct|buffered",                           \
+     .help = "how weights are read; direct: past the page cache; default: auto, whichever is better", \
      .offset = PL_ENGINE_OPTION_AT(type, field, load), .choices = pl_engine_options_loads}
 /* clang-format on */
 

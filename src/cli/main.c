@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -73,12 +74,25 @@ static void tame_hwloc(void)
     (void)setenv("HWLOC_HIDE_ERRORS", "2", 0);
 }
 
+/* A checkpoint has a file open for each shard, up to 4096, and the usual soft limit is 1024. */
+static void raise_file_limit(void)
+{
+    const rlim_t wanted = 8192;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* A full disk or a closed pipe must not look like success. */
 int main(int argc, char **argv)
 {
     int status;
 
     tame_hwloc();
+    raise_file_limit();
     status = dispatch(argc, argv);
 
     if (fflush(stdout) != 0 || ferror(stdout)) {

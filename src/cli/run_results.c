@@ -141,6 +141,8 @@ static void engine_json(pl_out *j, const pl_engine *e, const pl_memory_report *m
     pl_out_close(j, '{');
     pl_out_open(j, "timing", '{');
     pl_out_fixed(j, "load_s", s.load_s, 6);
+    pl_out_string(j, "load_mode", s.load_mode);
+    pl_out_string(j, "load_reason", s.load_reason);
     pl_out_fixed(j, "prefill_s", s.prefill_s, 6);
     pl_out_fixed(j, "decode_s", s.decode_s, 6);
     pl_out_fixed(j, "prefill_tokens_per_s", rate(s.prefill_tokens, s.prefill_s), 3);

@@ -132,7 +132,9 @@ static pl_status open_with(pl_engine *e, pl_checkpoint *c, const pl_engine_param
                            pl_error *err)
 {
     const pl_engine_shape *s = &e->plan->shape;
+    pl_load_params load = {.layout = pl_ops_layout(e->plan->level)};
 
+    PL_TRY(pl_load_mode_parse(params->load, &load.mode, err));
     PL_TRY(read_digest(e, c, err));
     PL_TRY(open_tokenizer(e, pl_checkpoint_path(c), err));
     PL_TRY(pl_pool_create(&(pl_pool_params){.n_workers = s->n_workers, .no_pin = params->no_pin},
@@ -140,8 +142,9 @@ static pl_status open_with(pl_engine *e, pl_checkpoint *c, const pl_engine_param
     PL_TRY(carve(e, err));
     PL_TRY(map(e, pl_weights_bytes(c), &e->weights_memory, err));
     pl_checkpoint_on_progress(c, params->on_load, params->on_load_user);
-    PL_TRY(pl_weights_load_as(c, e->weights_memory.base, pl_ops_layout(e->plan->level), &e->weights,
-                              err));
+    load.pool = e->pool;
+    load.buffers = e->parts.load_buffers;
+    PL_TRY(pl_weights_load_as(c, e->weights_memory.base, &load, &e->weights, &e->load, err));
     PL_TRY(pl_forward_init(e->parts.forward, e->weights, s->ops, e->pool, &s->limits, &e->forward,
                            err));
     pl__requests_init(e);
@@ -239,6 +242,8 @@ pl_engine_stats pl_engine_stats_of(const pl_engine *e)
 {
     pl_engine_stats s = e->stats;
 
+    s.load_mode = e->load.direct ? "direct" : "buffered";
+    s.load_reason = e->load.reason;
     s.running = e->running.n;
     s.queued = e->queue.n;
     return s;

@@ -42,6 +42,7 @@ struct pl_engine {
     pl_tokenizer *tokenizer;
     pl_pool *pool;
     pl_weights *weights;
+    pl_load_report load;
     pl_forward *forward;
     pl_mem weights_memory, cache_memory, work_memory;
     pl_arena work, cache; /* what the memory was carved by */

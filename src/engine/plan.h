@@ -60,6 +60,7 @@ typedef struct pl_engine_shape {
 /* The pieces of an engine's work memory. */
 typedef struct pl_engine_parts {
     void *forward;              /* for pl_forward_init */
+    void *load_buffers;         /* for pl_weights_load_as */
     pl_request *requests;       /* [max_num_seqs + max_queued] */
     pl_state *states;           /* [max_num_seqs] */
     int32_t *free_places;       /* [max_num_seqs] */

@@ -135,6 +135,11 @@ void pl__engine_layout(const pl_engine_shape *s, pl_regions *t, pl_arena *work, 
     pl__model_regions(s->model, t);
     p->forward = pl_forward_layout(t, work, &s->model->config, s->ops, s->model->has_mtp,
                                    s->n_workers, &s->limits);
+    pl_region_begin(t, work, "load.buffers", "model");
+    p->load_buffers =
+        pl_arena_alloc(work, pl_weights_buffers_bytes(&s->model->weights, s->n_workers), 0);
+    pl_region_end(t, "%d workers * %" PRIu64 " + %d", s->n_workers, s->model->weights.buffer_bytes,
+                  PL_READ_ALIGN);
     layout_requests(s, t, work, p);
     layout_step(s, t, work, p);
     layout_drafts(s, t, work, p);

@@ -134,13 +134,20 @@ static pl_status read_shard(pl_checkpoint *c, uint32_t shard, pl_error *err)
     char file[4096];
     struct shard_reader r = {c, file, shard};
     bool headers_only = false;
+    struct stat st;
     pl_status s;
 
     PL_TRY(pl__checkpoint_file(c, name, file, sizeof file, err));
     c->shards[shard].fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (c->shards[shard].fd < 0)
         return pl_error_set(err, errno == ENOENT ? PL_ERR_NOT_FOUND : PL_ERR_IO,
-                            "%s: cannot open (got %s)", file, strerror(errno));
+                            "%s: cannot open (got %s%s)", file, strerror(errno),
+                            errno == EMFILE ? ", want a higher limit: ulimit -n" : "");
+    if (fstat(c->shards[shard].fd, &st) != 0)
+        return pl_error_set(err, PL_ERR_IO, "%s: cannot look at it (got %s)", file,
+                            strerror(errno));
+    c->shards[shard].size = st.st_size;
+    c->shards[shard].modified = st.st_mtim;
     s = pl_safetensors_read(file, c->shards[shard].fd, take_entry, &r, &c->shards[shard].data_begin,
                             &headers_only, err);
     c->headers_only |= headers_only;
@@ -191,6 +198,9 @@ static pl_status find_files(pl_checkpoint *c, pl_error *err)
     if (c->is_sharded)
         return PL_OK;
     PL_TRY(pl__checkpoint_file(c, PL_SINGLE_FILE, file, sizeof file, err));
+    if (access(file, F_OK) != 0 && errno != ENOENT)
+        return pl_error_set(err, PL_ERR_IO, "%s: cannot look at it (got %s)", file,
+                            strerror(errno));
     if (access(file, F_OK) != 0)
         return pl_error_set(err, PL_ERR_NOT_FOUND,
                             "%s: no weights (want " PL_INDEX_FILE " or " PL_SINGLE_FILE ")",

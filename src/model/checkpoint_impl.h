@@ -1,7 +1,9 @@
-/* Inside of a checkpoint, shared by the three files that make one: shard_index.c (which files), checkpoint.c
- * (opening and access), checkpoint_check.c (what the tensors are). */
+/* Inside of a checkpoint, shared by the files that make one: shard_index.c (which files), checkpoint.c (opening
+ * and access), checkpoint_check.c (what the tensors are), and by shard_read.c. */
 #ifndef PL_MODEL_CHECKPOINT_IMPL_H
 #define PL_MODEL_CHECKPOINT_IMPL_H
+
+#include <time.h>
 
 #include "model/checkpoint.h"
 #include "model/name_table.h"
@@ -31,6 +33,8 @@ struct pl__tensor {
 struct pl__shard {
     int fd; /* -1: not open */
     uint64_t data_begin;
+    int64_t size; /* when it was opened; and when it was changed last */
+    struct timespec modified;
 };
 
 /* How the routed experts of one block are stored. */

@@ -1,8 +1,8 @@
 /* The weight store: one block of memory, carved into the slot table and one piece per tensor.
  *
  * The layout walks the tensor list with an arena; over a dry arena that is the plan, over the caller's memory it
- * is the carving. Pieces keep the files' row-major order, or become tiles of 16 rows where they lie: both take
- * the same bytes. Reading walks the checkpoint in the same order, so that the n-th weight belongs to slot n. */
+ * is the carving. Pieces keep the files' row-major order, or become tiles of 16 rows: both take the same bytes.
+ * Reading (weights_load.c) walks the checkpoint in the same order, so that the n-th weight belongs to slot n. */
 #include "model/weights.h"
 
 #include <assert.h>
@@ -10,20 +10,9 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/error.h"
-#include "model/weight_values.h"
+#include "model/weights_impl.h"
 #include "ops/tile.h"
-
-struct pl_weights {
-    pl_config config;
-    pl_model_slots slots;
-    pl_weight_view *views;
-    uint8_t *rows; /* 16 rows of the widest matrix, while loading */
-    int32_t n_slots;
-    pl_weight_layout layout;
-    pl_arena arena;
-};
 
 /* ---- which field of the slot tables holds a kind */
 
@@ -106,7 +95,7 @@ static void clear_slots(pl_model_slots *m, const pl_config *config, bool has_mtp
         m->layer[l].ratio = l < config->n_layers ? config->compress_ratio[l] : 0;
 }
 
-static bool is_loaded(const pl_tensor_spec *spec)
+bool pl__weights_is_loaded(const pl_tensor_spec *spec)
 {
     return spec->kind != PL_TENSOR_COPY_EMBED && spec->kind != PL_TENSOR_COPY_HEAD;
 }
@@ -127,8 +116,8 @@ static pl_weight_format format_of(const pl_tensor_spec *spec)
     }
 }
 
-/* Whether this is the matrix of a linear layer, in a shape that has tiles. The embedding is read by row. */
-static bool may_be_tiled(const pl_tensor_spec *spec)
+/* The embedding is read by row. */
+bool pl__weights_may_be_tiled(const pl_tensor_spec *spec)
 {
     const bool in_bytes = spec->dtype == PL_DTYPE_I8;
 
@@ -169,8 +158,7 @@ static void place_scale(pl_weights *w, const pl_tensor_spec *spec, void *piece, 
         w->views[slot].format = PL_WEIGHT_FP8_F32;
 }
 
-/* Bytes of 16 rows. */
-static uint64_t panel_bytes(const pl_tensor_spec *spec)
+uint64_t pl__weights_panel_bytes(const pl_tensor_spec *spec)
 {
     return pl_tensor_spec_bytes(spec) / (uint64_t)spec->shape[0] * PL_TILE_ROWS;
 }
@@ -181,13 +169,13 @@ static bool lay_out(void *user, const pl_tensor_spec *spec)
     const uint64_t bytes = pl_tensor_spec_bytes(spec);
     void *piece;
 
-    if (!is_loaded(spec))
+    if (!pl__weights_is_loaded(spec))
         return true;
     piece = pl_arena_alloc(l->arena, bytes, PL_ARENA_ALIGN);
     l->tensor_bytes += bytes;
     l->n_slots += spec->is_scale ? 0 : 1;
-    if (may_be_tiled(spec) && panel_bytes(spec) > l->panel_bytes)
-        l->panel_bytes = panel_bytes(spec);
+    if (pl__weights_may_be_tiled(spec) && pl__weights_panel_bytes(spec) > l->panel_bytes)
+        l->panel_bytes = pl__weights_panel_bytes(spec);
     if (!l->weights)
         return true;
     if (!piece)
@@ -234,7 +222,6 @@ static pl_weights *carve(const struct source *s, pl_arena *arena, pl_weights_pla
     struct layout l = {.arena = &none};
     pl_weights *w;
     pl_weight_view *views;
-    uint8_t *rows;
     int32_t n_slots;
 
     pl_arena_init_dry(&none);
@@ -242,13 +229,13 @@ static pl_weights *carve(const struct source *s, pl_arena *arena, pl_weights_pla
     n_slots = l.n_slots;
     w = pl_arena_alloc(arena, sizeof *w, PL_ARENA_ALIGN);
     views = pl_arena_array(arena, (size_t)n_slots, sizeof *views, PL_ARENA_ALIGN);
-    rows = pl_arena_alloc(arena, l.panel_bytes, PL_ARENA_ALIGN);
     plan->table_bytes = pl_arena_planned_bytes(arena);
+    plan->buffer_bytes = pl_reader_buffer_bytes(
+        l.panel_bytes > PL_LOAD_CHUNK_BYTES ? l.panel_bytes : PL_LOAD_CHUNK_BYTES);
     if (w && views) {
         memset(w, 0, sizeof *w);
         w->config = *s->config;
         w->views = views;
-        w->rows = rows;
         w->n_slots = n_slots;
         clear_slots(&w->slots, s->config, s->storage->has_mtp);
     }
@@ -303,116 +290,23 @@ uint64_t pl_weights_bytes(const pl_checkpoint *checkpoint)
     return carved_bytes;
 }
 
-/* ---- reading */
-
-struct load {
-    const pl_checkpoint *checkpoint;
-    pl_weights *weights;
-    pl_weight_layout layout;
-    int32_t n_slots;
-    uint64_t done, total;
-};
-
-/* Checks and tiling follow each chunk while it is in the cache. */
-enum { CHUNK_BYTES = 1 << 18 };
-
-/* `n` bytes of whole panels of a matrix, or of FP4's scales, become tiles. */
-static void tile_panels(const pl_weights *w, const pl_weight_view *v, bool is_scale, uint8_t *at,
-                        size_t n)
-{
-    const int64_t groups = v->cols / 32, row_bytes = pl_tile_row_bytes(v->format, v->cols);
-    const size_t step = (size_t)(is_scale ? groups : row_bytes) * PL_TILE_ROWS;
-
-    for (; n > 0; n -= step, at += step) {
-        memcpy(w->rows, at, step);
-        if (is_scale)
-            pl_tile_pack_scales(w->rows, groups, PL_TILE_ROWS, groups, at);
-        else
-            pl_tile_pack(v->format, w->rows, row_bytes, PL_TILE_ROWS, v->cols, v->cols, at);
-    }
-}
-
-/* Takes back what tile_panels did to the first `n` bytes of a matrix. */
-static void untile_panels(const pl_weights *w, const pl_weight_view *v, uint8_t *at, uint64_t n)
-{
-    const int64_t row_bytes = pl_tile_row_bytes(v->format, v->cols);
-    const size_t step = (size_t)row_bytes * PL_TILE_ROWS;
-
-    for (; n > 0; n -= step, at += step) {
-        memcpy(w->rows, at, step);
-        pl_tile_unpack(v->format, w->rows, v->cols, at, row_bytes);
-    }
-}
-
-/* Bytes to read at a time: whole panels where they are to become tiles. */
-static size_t chunk_bytes(const pl_tensor_spec *spec, bool tiles)
-{
-    const uint64_t panel = tiles ? panel_bytes(spec) : 1;
-    const uint64_t n = CHUNK_BYTES / panel;
-
-    return (size_t)(n > 0 ? n * panel : panel);
-}
-
-/* Tiles a chunk at `at` of the tensor that begins at `first`, unless a NaN among its codes ends that. */
-static void tile_chunk(const struct load *l, pl_weight_view *v, bool is_scale, uint8_t *first,
-                       uint64_t at, size_t n)
-{
-    const bool fp8 = v->format == PL_WEIGHT_FP8_E8M0 || v->format == PL_WEIGHT_FP8_F32;
-
-    if (v->layout != PL_WEIGHT_TILES)
-        return;
-    if (fp8 && pl_tile_has_nan(first + at, n)) {
-        untile_panels(l->weights, v, first, at);
-        v->layout = PL_WEIGHT_ROWS;
-        return;
-    }
-    tile_panels(l->weights, v, is_scale, first + at, n);
-}
-
-static pl_status load_tensor(void *user, const pl_tensor_spec *spec,
-                             const pl_checkpoint_tensor *tensor, pl_error *err)
-{
-    struct load *l = user;
-    pl_weight_view *view;
-    uint8_t *to;
-    bool tiles;
-    size_t chunk;
-
-    if (!is_loaded(spec))
-        return PL_OK;
-    l->n_slots += spec->is_scale ? 0 : 1;
-    view = &l->weights->views[l->n_slots - 1];
-    to = (uint8_t *)(spec->is_scale ? view->scale : view->data);
-    if (!spec->is_scale && l->layout == PL_WEIGHT_TILES && may_be_tiled(spec))
-        view->layout = PL_WEIGHT_TILES;
-    /* Of scales only FP4's follow their weights, which came before. */
-    tiles = view->layout == PL_WEIGHT_TILES && (!spec->is_scale || view->format == PL_WEIGHT_FP4);
-    chunk = chunk_bytes(spec, tiles);
-    for (uint64_t at = 0; at < tensor->bytes;) {
-        size_t n = tensor->bytes - at < chunk ? (size_t)(tensor->bytes - at) : chunk;
-        PL_TRY(pl_checkpoint_read(l->checkpoint, tensor, at, to + at, n, err));
-        PL_TRY(pl__check_values(l->checkpoint, spec, tensor, at, to + at, n, err));
-        if (tiles)
-            tile_chunk(l, view, spec->is_scale, to, at, n);
-        at += n;
-        l->done += n;
-        pl_checkpoint_report(l->checkpoint, l->done, l->total);
-    }
-    return PL_OK;
-}
+/* ---- loading */
 
 pl_status pl_weights_load(const pl_checkpoint *checkpoint, void *memory, pl_weights **out,
                           pl_error *err)
 {
-    return pl_weights_load_as(checkpoint, memory, PL_WEIGHT_ROWS, out, err);
+    const pl_load_params params = {.layout = PL_WEIGHT_ROWS, .mode = PL_LOAD_BUFFERED};
+
+    return pl_weights_load_as(checkpoint, memory, &params, out, NULL, err);
 }
 
-pl_status pl_weights_load_as(const pl_checkpoint *checkpoint, void *memory, pl_weight_layout layout,
-                             pl_weights **out, pl_error *err)
+pl_status pl_weights_load_as(const pl_checkpoint *checkpoint, void *memory,
+                             const pl_load_params *params, pl_weights **out, pl_load_report *report,
+                             pl_error *err)
 {
     const struct source s = of_checkpoint(checkpoint);
     pl_weights_plan plan = {0};
-    struct load l = {.checkpoint = checkpoint, .layout = layout};
+    pl_weights *weights;
     pl_status status;
     pl_arena arena;
 
@@ -421,21 +315,26 @@ pl_status pl_weights_load_as(const pl_checkpoint *checkpoint, void *memory, pl_w
              "weights: memory is not aligned (got %p, want a multiple of %d)", memory,
              PL_ARENA_ALIGN);
     pl_arena_init(&arena, memory, pl_weights_bytes(checkpoint));
-    l.weights = carve(&s, &arena, &plan);
+    weights = carve(&s, &arena, &plan);
     status = pl_arena_check(&arena, "weights", err);
-    if (status == PL_OK) {
-        l.total = plan.tensor_bytes;
-        pl_checkpoint_report(checkpoint, 0, l.total);
-        status = pl_checkpoint_each(checkpoint, load_tensor, &l, err);
-    }
+    if (status == PL_OK)
+        status = pl__weights_read(checkpoint, weights, params, plan.buffer_bytes, report, err);
     if (status != PL_OK) {
         pl_arena_fini(&arena);
         return status;
     }
-    l.weights->arena = arena;
-    l.weights->layout = layout;
-    *out = l.weights;
+    weights->arena = arena;
+    weights->layout = params->layout;
+    *out = weights;
     return PL_OK;
+}
+
+pl_status pl_weights_read_only(const pl_checkpoint *checkpoint, const pl_load_params *params,
+                               pl_load_report *report, pl_error *err)
+{
+    const pl_weights_plan plan = pl_weights_plan_checkpoint(checkpoint);
+
+    return pl__weights_read(checkpoint, NULL, params, plan.buffer_bytes, report, err);
 }
 
 void pl_weights_close(pl_weights *weights)

@@ -6,7 +6,9 @@
 #ifndef PL_MODEL_WEIGHTS_H
 #define PL_MODEL_WEIGHTS_H
 
+#include "base/pool.h"
 #include "model/checkpoint.h"
+#include "model/shard_read.h"
 #include "ops/weight_view.h"
 
 typedef struct pl_weights pl_weights;
@@ -44,8 +46,9 @@ typedef struct pl_model_slots {
 typedef struct pl_weights_plan {
     uint64_t tensor_bytes;  /* as in the files, without what is not loaded */
     uint64_t padding_bytes; /* each weight and each scale starts at a multiple of 64 */
-    uint64_t table_bytes; /* slots and views, room to re-tile 16 rows in; their padding included */
-    uint64_t bytes;       /* the sum */
+    uint64_t table_bytes;   /* slots and views; their padding included */
+    uint64_t bytes;         /* the sum */
+    uint64_t buffer_bytes;  /* beside it while loading: what one worker reads into */
     int32_t n_slots;
 } pl_weights_plan;
 
@@ -57,18 +60,45 @@ pl_weights_plan pl_weights_plan_checkpoint(const pl_checkpoint *checkpoint);
  * except that ASAN builds add red zones. */
 uint64_t pl_weights_bytes(const pl_checkpoint *checkpoint);
 
+/* Of a read; larger ones gain nothing, smaller ones cost calls. */
+enum { PL_LOAD_CHUNK_BYTES = 512 << 10 };
+
+/* Bytes of the read buffers for so many workers. */
+uint64_t pl_weights_buffers_bytes(const pl_weights_plan *plan, int n_workers);
+
+typedef struct pl_load_params {
+    pl_weight_layout layout;
+    pl_load_mode mode;
+    pl_pool *pool; /* NULL: the calling thread alone. What is loaded does not depend on it */
+    void *buffers; /* pl_weights_buffers_bytes, unused afterwards; NULL: the heap, for a while */
+} pl_load_params;
+
+typedef struct pl_load_report {
+    bool direct;
+    const char *reason; /* why that way; static text */
+    uint64_t bytes;
+} pl_load_report;
+
 /* Reads every weight into `memory` (pl_weights_bytes, 64-byte aligned, borrowed until close) and
  * checks the values that section 1.3 says to refuse (E8M0 255; F32 scales NaN, infinite, zero,
- * negative) and expert ids of tid2eid: CORRUPT, naming file, tensor and element. Allocates nothing else.
- * `checkpoint` may be closed afterwards. On failure *out is NULL. */
+ * negative) and expert ids of tid2eid: CORRUPT, naming file, tensor and element. On the heap there is a list of the
+ * tensors until it returns. A file that is shorter than its header says, or that has changed since it was
+ * opened: IO. `checkpoint` may be closed afterwards. On failure *out is NULL.
+ *
+ * With PL_WEIGHT_TILES the matrices of linear layers become tiles as each 16 rows have been read; a matrix
+ * that has no whole tiles, or a NaN among its FP8 codes, stays in rows, as its view says. So do the embedding, which
+ * is read by token, and all that is no linear layer. `report` may be NULL. */
+pl_status pl_weights_load_as(const pl_checkpoint *checkpoint, void *memory,
+                             const pl_load_params *params, pl_weights **out, pl_load_report *report,
+                             pl_error *err) PL_MUST_CHECK;
+
+/* Reads the same bytes the same way into the buffers and does nothing with them: what loading is measured against. */
+pl_status pl_weights_read_only(const pl_checkpoint *checkpoint, const pl_load_params *params,
+                               pl_load_report *report, pl_error *err) PL_MUST_CHECK;
+
+/* The same as pl_weights_load_as, buffered, in rows, by the calling thread. */
 pl_status pl_weights_load(const pl_checkpoint *checkpoint, void *memory, pl_weights **out,
                           pl_error *err) PL_MUST_CHECK;
-
-/* The same with the matrices of linear layers in `layout`. Tiles are made in place as each 16 rows have been
- * read; a matrix that has no whole tiles, or a NaN among its FP8 codes, stays in rows, as its view says. So do
- * the embedding, which is read by token, and all that is no linear layer. pl_weights_load loads rows. */
-pl_status pl_weights_load_as(const pl_checkpoint *checkpoint, void *memory, pl_weight_layout layout,
-                             pl_weights **out, pl_error *err) PL_MUST_CHECK;
 
 /* Ends the use of `memory`; NULL is fine. */
 void pl_weights_close(pl_weights *weights);

@@ -2,9 +2,10 @@
  * be tiled there, block by block in front of a kernel. No arithmetic on values. */
 #include "ops/tile.h"
 
+#include <emmintrin.h>
 #include <string.h>
 
-enum { LANES = PL_TILE_ROWS, BLOCK = PL_QUANT_BLOCK };
+enum { LANES = PL_TILE_ROWS, BLOCK = PL_QUANT_BLOCK, LINE = 64 };
 
 bool pl_tile_possible(pl_weight_format format, int64_t rows, int64_t cols)
 {
@@ -61,6 +62,73 @@ static uint32_t from_tile(pl_weight_format format, uint32_t v)
     return format == PL_WEIGHT_FP4 ? spread_even(v) : swap_middle(v);
 }
 
+/* ---- whole tiles, four dwords of four rows at a time */
+
+static __m128i swap_middle_4(__m128i v)
+{
+    const __m128i outer = _mm_set1_epi32((int)0xFF0000FFu), low = _mm_set1_epi32(0x0000FF00);
+    const __m128i moved = _mm_or_si128(_mm_slli_epi32(_mm_and_si128(v, low), 8),
+                                       _mm_and_si128(_mm_srli_epi32(v, 8), low));
+
+    return _mm_or_si128(_mm_and_si128(v, outer), moved);
+}
+
+static __m128i gather_even_4(__m128i v)
+{
+    const __m128i outer = _mm_set1_epi32((int)0xF00FF00Fu), low = _mm_set1_epi32(0x00F000F0);
+    const __m128i moved = _mm_or_si128(_mm_slli_epi32(_mm_and_si128(v, low), 4),
+                                       _mm_and_si128(_mm_srli_epi32(v, 4), low));
+
+    return swap_middle_4(_mm_or_si128(_mm_and_si128(v, outer), moved));
+}
+
+/* 16 bytes of four rows become four steps' quarters. */
+static inline __attribute__((always_inline)) void
+pack_4(pl_weight_format format, const uint8_t *from, int64_t stride, __m128i *out)
+{
+    __m128i v[4], a, b, c, d;
+
+    for (int r = 0; r < 4; r++) {
+        v[r] = _mm_loadu_si128((const __m128i *)(from + r * stride));
+        v[r] = format == PL_WEIGHT_BF16  ? v[r]
+               : format == PL_WEIGHT_FP4 ? gather_even_4(v[r])
+                                         : swap_middle_4(v[r]);
+    }
+    a = _mm_unpacklo_epi32(v[0], v[1]);
+    b = _mm_unpacklo_epi32(v[2], v[3]);
+    c = _mm_unpackhi_epi32(v[0], v[1]);
+    d = _mm_unpackhi_epi32(v[2], v[3]);
+    _mm_storeu_si128(out, _mm_unpacklo_epi64(a, b));
+    _mm_storeu_si128(out + 4, _mm_unpackhi_epi64(a, b));
+    _mm_storeu_si128(out + 8, _mm_unpacklo_epi64(c, d));
+    _mm_storeu_si128(out + 12, _mm_unpackhi_epi64(c, d));
+}
+
+/* A cache line of four rows at once: rows lie a power of two apart, so that 16 of them do not fit into
+ * one set of the first cache, and what is not used up at once would be fetched again. */
+static inline __attribute__((always_inline)) void pack_whole(pl_weight_format format,
+                                                             const uint8_t *from, int64_t stride,
+                                                             int64_t row_bytes, uint8_t *to)
+{
+    for (int64_t at = 0; at < row_bytes; at += LINE)
+        for (int g = 0; g < LANES / 4; g++)
+            for (int64_t in = at; in < at + LINE; in += 16)
+                pack_4(format, from + 4 * g * stride + in, stride,
+                       (__m128i *)(to + in * LANES + 16 * g));
+}
+
+/* One loop for each format, so that none asks within it. */
+static void pack_whole_of(pl_weight_format format, const uint8_t *from, int64_t stride,
+                          int64_t row_bytes, uint8_t *to)
+{
+    if (format == PL_WEIGHT_BF16)
+        pack_whole(PL_WEIGHT_BF16, from, stride, row_bytes, to);
+    else if (format == PL_WEIGHT_FP4)
+        pack_whole(PL_WEIGHT_FP4, from, stride, row_bytes, to);
+    else
+        pack_whole(PL_WEIGHT_FP8_E8M0, from, stride, row_bytes, to);
+}
+
 /* Step by step over the columns, so that a tile is written in one stream while 16 rows are read in 16. */
 void pl_tile_pack(pl_weight_format format, const void *rows, int64_t row_stride, int64_t n_rows,
                   int64_t cols, int64_t cols_filled, void *tile)
@@ -71,6 +139,10 @@ void pl_tile_pack(pl_weight_format format, const void *rows, int64_t row_stride,
     int64_t row_bytes = pl_tile_row_bytes(format, cols), whole = row_bytes / 4 * 4;
     int64_t filled = pl_tile_row_bytes(format, cols_filled);
 
+    if (n_rows == LANES && row_bytes == filled && row_bytes % LINE == 0) {
+        pack_whole_of(format, from, row_stride, row_bytes, to);
+        return;
+    }
     if (n_rows < LANES || whole < filled)
         memset(tile, 0, (size_t)(LANES * filled));
     for (int64_t at = 0; at < whole; at += 4)

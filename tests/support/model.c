@@ -17,12 +17,14 @@ static void *aligned(uint64_t bytes)
 
 static void load(test_model *m, pl_weight_layout layout)
 {
+    const pl_load_params params = {.layout = layout};
     pl_checkpoint *checkpoint;
     pl_error err;
 
     check_ok(pl_checkpoint_open(m->path, &checkpoint, &err), &err);
     m->weights_memory = aligned(pl_weights_bytes(checkpoint));
-    check_ok(pl_weights_load_as(checkpoint, m->weights_memory, layout, &m->weights, &err), &err);
+    check_ok(pl_weights_load_as(checkpoint, m->weights_memory, &params, &m->weights, NULL, &err),
+             &err);
     pl_checkpoint_close(checkpoint);
 }
 

@@ -47,7 +47,8 @@ static pl_status load(struct loaded *l, fake_checkpoint *fake, pl_error *err)
     assert_non_null(l->memory);
     memset(l->memory, 0xA5, bytes); /* what is not read must not pass for zeros */
     l->n_tiled = l->n_rows = 0;
-    return pl_weights_load_as(l->checkpoint, l->memory, l->layout, &l->weights, err);
+    return pl_weights_load_as(l->checkpoint, l->memory, &(pl_load_params){.layout = l->layout},
+                              &l->weights, NULL, err);
 }
 
 static void unload(struct loaded *l)
