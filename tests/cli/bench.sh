@@ -68,6 +68,60 @@ case_ops_refusals()
     expect_status 2
 }
 
+case_load()
+{
+    "$program" synth nano >/dev/null || fail 'no model'
+    run bench load nano --threads 2 --repeat 1 --load buffered --json
+    expect_status 0
+    expect_json
+    expect_value rows.0.mode buffered
+    expect_value rows.0.refused null
+    printf '%s %s %s\n' "$(value rows.0.gbps)" "$(value rows.0.plain_gbps)" "$(value rows.0.percent)" |
+        awk '{ exit !($1 > 0 && $2 > 0 && $3 > 0) }' || fail 'a figure is not above 0'
+    run bench load nano --repeat 1
+    expect_status 0
+    expect_out '^buffered ' '^direct '
+    run bench load no-such-folder
+    expect_status 2
+}
+
+# Both ways give the same bits and say which it was.
+case_run_says_how_it_read()
+{
+    "$program" synth nano >/dev/null || fail 'no model'
+    run run nano --tokens 1,2,3 --max-tokens 2 --json --load buffered
+    expect_status 0
+    expect_value timing.load_mode buffered
+    first=$(value results.0.digest)
+    run run nano --tokens 1,2,3 --max-tokens 2 --json --load direct
+    if [ $status = 2 ]; then
+        expect_err 'has no direct reads'
+        run run nano --tokens 1,2,3 --max-tokens 2 --json --load auto
+        expect_value timing.load_mode buffered
+        expect_value timing.load_reason 'the file system has no direct reads'
+    else
+        expect_status 0
+        expect_value timing.load_mode direct
+    fi
+    expect_value results.0.digest "$first"
+    run run nano --tokens 1 --load sideways
+    expect_status 2
+}
+
+# The program raises its own limit of open files as far as it may, and says what to do where that is too low.
+case_many_shards_and_few_files()
+{
+    "$program" synth flash --preset flash --headers-only >/dev/null || fail 'no model'
+    [ "$(ls flash/*.safetensors | wc -l)" -gt 30 ] || fail 'too few shards to tell'
+    (ulimit -Sn 20 && exec "$program" inspect flash) >out 2>err || fail 'a soft limit stopped it'
+    last_command='ulimit -n 20; plimsoll inspect flash'
+    (ulimit -n 20 && exec "$program" inspect flash) >out 2>err
+    status=$?
+    check_promise
+    expect_status 3
+    expect_err 'Too many open files, want a higher limit: ulimit -n'
+}
+
 case_kinds()
 {
     run bench
