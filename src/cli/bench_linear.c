@@ -118,7 +118,7 @@ static pl_status prepare(pl_bench *b, pl_weight_format format, bool a16, const c
         job->y_stride = 2 * job->n_rows;
         job->y = pl_bench_take(b, (uint64_t)(m * job->y_stride));
     }
-    if (!b->failed)
+    if (c && !b->failed)
         *w = work_of(b, c, m, 2.0 * (double)m * (double)n * (double)k);
     return PL_OK;
 }
@@ -161,7 +161,7 @@ static pl_status prepare_grouped(pl_bench *b, const char *shape, pl_bench_work *
     x = input(b, PL_WEIGHT_FP4, false, m, k, &stride);
     rows = pl_bench_take(b, (uint64_t)(m * top) * sizeof *rows);
     y = pl_bench_take(b, (uint64_t)(m * top * n) * 2);
-    if (b->failed)
+    if (!c || b->failed)
         return PL_OK;
     for (int64_t i = 0; i < used; i++) {
         pl_linear_job *job = &c->jobs[i];
