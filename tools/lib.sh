@@ -33,6 +33,7 @@ libmicrohttpd-dev pkg-config --exists libmicrohttpd
 '
 packages_test='
 libcmocka-dev   pkg-config --exists cmocka
+libsimde-dev    have_header simde/x86/avx512.h
 xz-utils        command -v xz
 binutils        command -v nm
 g++             command -v g++

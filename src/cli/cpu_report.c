@@ -12,14 +12,20 @@ static const pl_selftest *const selftests[] = {pl_base_selftests, pl_ops_selftes
  * compare with the operator tables. */
 enum { DEFINITION = 1u << PL_LEVEL_SCALAR | 1u << PL_LEVEL_F64 };
 #ifdef PL_HAVE_AVX2
-enum { VECTOR = DEFINITION | 1u << PL_LEVEL_AVX2 };
+enum { AVX2 = 1u << PL_LEVEL_AVX2 };
 #else
-enum { VECTOR = DEFINITION };
+enum { AVX2 = 0 };
 #endif
+#ifdef PL_HAVE_AVX512
+enum { AVX512 = 1u << PL_LEVEL_AVX512 | 1u << PL_LEVEL_AVX512BF16 };
+#else
+enum { AVX512 = 0 };
+#endif
+enum { VECTOR = DEFINITION | AVX2, LINEAR = VECTOR | AVX512 };
 
 const pl_cpu_operators pl_cpu_operator_groups[] = {
-    {"linear_fp8", VECTOR},        {"linear_fp8_a16", VECTOR}, {"linear_fp4", VECTOR},
-    {"linear_bf16", VECTOR},       {"attention", VECTOR},      {"indexer", VECTOR},
+    {"linear_fp8", LINEAR},        {"linear_fp8_a16", LINEAR}, {"linear_fp4", LINEAR},
+    {"linear_bf16", LINEAR},       {"attention", VECTOR},      {"indexer", VECTOR},
     {"compressor", DEFINITION},    {"quantise", VECTOR},       {"norm_rope", VECTOR},
     {"hyper_connections", VECTOR}, {"experts", VECTOR},        {NULL, 0},
 };

@@ -14,6 +14,12 @@ const pl_ops *pl_ops_at(pl_level level, pl_mode mode)
     case PL_LEVEL_AVX2:
         return pl_ops_avx2();
 #endif
+#ifdef PL_HAVE_AVX512
+    case PL_LEVEL_AVX512:
+        return pl_ops_avx512();
+    case PL_LEVEL_AVX512BF16:
+        return pl_ops_avx512bf16();
+#endif
     default:
         return NULL;
     }
@@ -78,11 +84,19 @@ pl_weight_layout pl_ops_layout(pl_level level)
 LINEAR_TESTS(avx2)
 ROWS_TESTS(avx2)
 #endif
+#ifdef PL_HAVE_AVX512
+LINEAR_TESTS(avx512)
+LINEAR_TESTS(avx512bf16)
+#endif
 
 const pl_selftest pl_ops_selftests[] = {
 #ifdef PL_HAVE_AVX2
     LINEAR_ROWS(PL_LEVEL_AVX2, avx2),
     ROWS_ROWS(PL_LEVEL_AVX2, avx2),
+#endif
+#ifdef PL_HAVE_AVX512
+    LINEAR_ROWS(PL_LEVEL_AVX512, avx512),
+    LINEAR_ROWS(PL_LEVEL_AVX512BF16, avx512bf16),
 #endif
     {0},
 };

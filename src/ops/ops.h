@@ -81,7 +81,10 @@ typedef struct pl_ops {
 
 const pl_ops *pl_ops_f64(pl_mode mode);
 const pl_ops *pl_ops_scalar(void);
-const pl_ops *pl_ops_avx2(void); /* only in builds with that level (pl_level_built) */
+/* Only in builds with those levels (pl_level_built). */
+const pl_ops *pl_ops_avx2(void);
+const pl_ops *pl_ops_avx512(void);
+const pl_ops *pl_ops_avx512bf16(void);
 
 /* The table of a level; `mode` matters to f64 alone. NULL where this build has none. */
 const pl_ops *pl_ops_at(pl_level level, pl_mode mode);

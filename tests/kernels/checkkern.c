@@ -16,7 +16,7 @@ static const kern_op *const operators[] = {kern_linear_ops, kern_attention_ops, 
 typedef struct options {
     const char *op, *isa, *problem;
     uint64_t seed;
-    bool list, tap;
+    bool list, tap, simde;
 } options;
 
 static struct {
@@ -82,14 +82,14 @@ static void tell(const options *o, bool good, const char *what, const char *leve
 }
 
 static void check_problem(const options *o, const kern_op *op, const char *problem,
-                          const kern_level *level)
+                          const kern_level *level, const pl_ops *ops)
 {
     char why[KERN_WHY_BYTES] = "";
     int64_t judged = 0;
     bool good = true;
 
     for (int round = 0; round < 2 && good; round++)
-        good = check_round(op, problem, level->ops(), round, why, &judged);
+        good = check_round(op, problem, ops, round, why, &judged);
     if (good && judged == 0 && kern_int(problem, "m", 1) > 0) {
         snprintf(why, sizeof why, "no value could be judged");
         good = false;
@@ -103,14 +103,16 @@ static bool wanted(const char *name, const char *pattern)
     return !pattern || strstr(name, pattern);
 }
 
-static void check_op(const options *o, const kern_op *op, const kern_level *level, bool can_run)
+/* `ops` is NULL where the level cannot run. */
+static void check_op(const options *o, const kern_op *op, const kern_level *level,
+                     const pl_ops *ops)
 {
     char problem[KERN_PROBLEM_BYTES];
 
     if (o->problem) {
         if (strncmp(o->problem, op->name, strcspn(o->problem, " ")) == 0 &&
-            op->name[strcspn(o->problem, " ")] == 0 && can_run)
-            check_problem(o, op, o->problem, level);
+            op->name[strcspn(o->problem, " ")] == 0 && ops)
+            check_problem(o, op, o->problem, level, ops);
         return;
     }
     if (!wanted(op->name, o->op))
@@ -118,8 +120,8 @@ static void check_op(const options *o, const kern_op *op, const kern_level *leve
     for (int i = 0; op->problem(op, i, o->seed, problem); i++) {
         if (o->list) {
             printf("%s\n", problem);
-        } else if (can_run) {
-            check_problem(o, op, problem, level);
+        } else if (ops) {
+            check_problem(o, op, problem, level, ops);
         } else {
             count.skipped++;
             if (o->tap)
@@ -134,17 +136,24 @@ static void check_level(const options *o, const kern_level *level)
 {
     pl_cpu cpu;
     char missing[256];
-    bool can_run;
+    const pl_ops *ops = NULL;
+    const char *how = "run";
 
     pl_cpu_detect(&cpu, NULL);
     pl_level_missing(&cpu, level->needs, missing, sizeof missing);
-    can_run = missing[0] == 0;
+    if (level->simde && (missing[0] || o->simde)) {
+        ops = level->simde();
+        how = missing[0] ? "run through SIMDe, this processor lacks " : "run through SIMDe";
+    } else if (missing[0]) {
+        how = "skipped, this processor lacks ";
+    } else {
+        ops = level->ops();
+    }
     if (!o->list)
-        printf("%slevel %s: %s%s\n", o->tap ? "# " : "", level->name,
-               can_run ? "run" : "skipped, this processor lacks ", missing);
+        printf("%slevel %s: %s%s\n", o->tap ? "# " : "", level->name, how, missing);
     for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++)
         for (const kern_op *op = operators[i]; op->name; op++)
-            check_op(o, op, level, can_run);
+            check_op(o, op, level, ops);
 }
 
 /* ---- main */
@@ -153,7 +162,7 @@ static int usage(FILE *to, int status)
 {
     fprintf(to,
             "usage: checkkern [--list] [--op PART] [--isa LEVEL] [--seed N] [--problem TEXT] "
-            "[--tap]\n\n"
+            "[--simde] [--tap]\n\n"
             "Runs every kernel on generated problems: scalar against sums in double, all other\n"
             "levels bit for bit against scalar.\n\n"
             "  --list          print the problems\n"
@@ -161,6 +170,7 @@ static int usage(FILE *to, int status)
             "  --isa LEVEL     only this level\n"
             "  --seed N        other problems (default 1)\n"
             "  --problem TEXT  this one, as printed\n"
+            "  --simde         AVX-512 through SIMDe even where this processor has it\n"
             "  --tap           a line for every problem, in TAP\n");
     return status;
 }
@@ -189,6 +199,8 @@ static bool read_options(options *o, int argc, char **argv)
             o->list = true;
         else if (strcmp(argv[i], "--tap") == 0)
             o->tap = true;
+        else if (strcmp(argv[i], "--simde") == 0)
+            o->simde = true;
         else if (i + 1 == argc || !read_option(o, argv[i], argv[i + 1]))
             return false;
         else

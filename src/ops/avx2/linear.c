@@ -9,116 +9,10 @@
  *
  * Every loop over registers has constant bounds and is unrolled; the number of tokens is a constant of each
  * function. */
-#include "ops/avx2/avx2.h"
-
-#include <immintrin.h>
-
+#include "ops/avx2/linear.h"
 #include "ops/scalar/scalar.h"
-#include "ops/simd/linear.h"
-#include "ops/tile.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-enum { LANES = PL_TILE_ROWS, BLOCK = PL_QUANT_BLOCK, STEP = PL_TILE_STEP_BYTES };
-enum { GROUPS = 4, GROUP = BLOCK / GROUPS, PREFETCH = 1536 };
-
-typedef enum kind { FP8, FP8_A16, FP4, BF16 } kind;
-
-/* Two columns of 8 rows. */
-typedef struct pair {
-    __m256 even, odd;
-} pair;
-
-/* Pairs of columns in the dword of a row. */
-INLINE int n_pairs(kind k)
-{
-    return k == BF16 ? 1 : k == FP4 ? 4 : 2;
-}
-
-/* What a block's sum has to be multiplied with. */
-INLINE float take_back(kind k)
-{
-    return k == FP8 ? 0x1p60f : k == FP4 ? 0x1p54f : 1.0f;
-}
-
-/* ---- expansion */
-
-/* The two bf16 numbers of each dword. */
-INLINE pair split(__m256i v)
-{
-    const __m256i up = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 4, 5, -1, -1, 8, 9, -1, -1, 12, 13,
-                                        -1, -1, 0, 1, -1, -1, 4, 5, -1, -1, 8, 9, -1, -1, 12, 13);
-    pair p;
-
-    p.even = _mm256_castsi256_ps(_mm256_shuffle_epi8(v, up));
-    p.odd = _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int)0xFFFF0000)));
-    return p;
-}
-
-/* Moves the low byte of each 16 bits up. */
-INLINE __m256i low_up(__m256i v)
-{
-    const __m256i up = _mm256_setr_epi8(-1, 0, -1, 2, -1, 4, -1, 6, -1, 8, -1, 10, -1, 12, -1, 14,
-                                        -1, 0, -1, 2, -1, 4, -1, 6, -1, 8, -1, 10, -1, 12, -1, 14);
-    return _mm256_shuffle_epi8(v, up);
-}
-
-/* The code in the upper byte of each 16 bits as the upper half of a float, times 2^-120. */
-INLINE __m256i e4m3_up(__m256i v)
-{
-    return _mm256_and_si256(_mm256_srai_epi16(v, 4), _mm256_set1_epi16((short)0x87F0));
-}
-
-/* The code in the upper nibble of each 16 bits, times 2^-126. */
-INLINE __m256i e2m1_up(__m256i v)
-{
-    return _mm256_and_si256(_mm256_srai_epi16(v, 6), _mm256_set1_epi16((short)0x81C0));
-}
-
-INLINE pair times(pair p, float s)
-{
-    p.even = _mm256_mul_ps(p.even, _mm256_set1_ps(s));
-    p.odd = _mm256_mul_ps(p.odd, _mm256_set1_ps(s));
-    return p;
-}
-
-/* Pair i of the dwords d. */
-INLINE pair expand(kind k, __m256i d, int i)
-{
-    switch (k) {
-    case FP8:
-        return split(e4m3_up(i == 0 ? low_up(d) : d));
-    case FP8_A16:
-        return times(split(e4m3_up(i == 0 ? low_up(d) : d)), 0x1p120f);
-    case FP4:
-        return split(e2m1_up(i == 0   ? _mm256_slli_epi16(d, 12)
-                             : i == 1 ? low_up(d)
-                             : i == 2 ? _mm256_slli_epi16(d, 4)
-                                      : d));
-    default:
-        return split(d);
-    }
-}
-
-/* e8m0 bytes of 8 rows; 255 is NaN. */
-INLINE __m256 e8m0(const uint8_t *bytes)
-{
-    __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes));
-    __m256i is_nan = _mm256_cmpeq_epi32(b, _mm256_set1_epi32(255));
-
-    return _mm256_castsi256_ps(_mm256_or_si256(
-        _mm256_slli_epi32(b, 23), _mm256_and_si256(is_nan, _mm256_set1_epi32(0x00400000))));
-}
-
-INLINE __m256i load(const uint8_t *p)
-{
-    return _mm256_loadu_si256((const __m256i *)p);
-}
+enum { TILES = 2, TOKENS = 6 }; /* at most, of a kernel for few tokens and of a panel kernel */
 
 /* ---- inputs */
 
@@ -200,53 +94,6 @@ static bool near_one(const pl_linear_job *job)
 
 /* ---- few tokens: weights expanded in registers */
 
-/* n steps of the chains of T tiles and R tokens; p is [tile][token][2] of 8 rows. A tile's two registers share
- * the broadcasts of the inputs. */
-INLINE void chain_few(kind k, int R, int T, const uint8_t *const *w, const float *x, int n,
-                      __m256 *p)
-{
-    for (int s = 0; s < n; s++, x += 2 * n_pairs(k)) {
-        UNROLL for (int t = 0; t < T; t++)
-        {
-            const uint8_t *d = w[t] + s * STEP;
-            _mm_prefetch((const char *)d + PREFETCH, _MM_HINT_T0);
-            UNROLL for (int i = 0; i < n_pairs(k); i++)
-            {
-                pair e0 = expand(k, load(d), i), e1 = expand(k, load(d + 32), i);
-                UNROLL for (int r = 0; r < R; r++)
-                {
-                    __m256 *c = p + (t * R + r) * 2;
-                    __m256 odd = _mm256_broadcast_ss(x + r * BLOCK + 2 * i + 1);
-                    __m256 even = _mm256_broadcast_ss(x + r * BLOCK + 2 * i);
-                    c[0] = _mm256_fmadd_ps(e0.odd, odd, c[0]);
-                    c[1] = _mm256_fmadd_ps(e1.odd, odd, c[1]);
-                    c[0] = _mm256_fmadd_ps(e0.even, even, c[0]);
-                    c[1] = _mm256_fmadd_ps(e1.even, even, c[1]);
-                }
-            }
-        }
-    }
-}
-
-/* q = fma(p, scales of 16 rows, q) for R tokens of a tile. */
-INLINE void add_group(int R, const __m256 *p, __m256 s0, __m256 s1, __m256 *q)
-{
-    UNROLL for (int r = 0; r < R; r++)
-    {
-        q[2 * r] = _mm256_fmadd_ps(p[2 * r], s0, q[2 * r]);
-        q[2 * r + 1] = _mm256_fmadd_ps(p[2 * r + 1], s1, q[2 * r + 1]);
-    }
-}
-
-/* acc = fma(q, s, acc) for the 16 rows of a token. */
-INLINE void add_block(float *acc, float s, __m256 q0, __m256 q1)
-{
-    __m256 v = _mm256_set1_ps(s);
-
-    _mm256_storeu_ps(acc, _mm256_fmadd_ps(q0, v, _mm256_loadu_ps(acc)));
-    _mm256_storeu_ps(acc + 8, _mm256_fmadd_ps(q1, v, _mm256_loadu_ps(acc + 8)));
-}
-
 INLINE void few(kind k, int R, int T, const pl_simd_few *a)
 {
     const int steps = BLOCK / 2 / n_pairs(k), group_steps = steps / GROUPS, n = 2 * R * T;
@@ -254,8 +101,8 @@ INLINE void few(kind k, int R, int T, const pl_simd_few *a)
 
     for (int64_t b = 0; b < a->n_blocks; b++) {
         const float *x = a->x + b * R * BLOCK;
-        const uint8_t *w[PL_SIMD_IN_FLIGHT];
-        __m256 p[2 * PL_SIMD_IN_FLIGHT * PL_SIMD_FEW], q[2 * PL_SIMD_IN_FLIGHT * PL_SIMD_FEW];
+        const uint8_t *w[TILES];
+        __m256 p[2 * TILES * PL_SIMD_FEW], q[2 * TILES * PL_SIMD_FEW];
 
         UNROLL for (int t = 0; t < T; t++) w[t] = a->w[t] + b * steps * STEP;
         UNROLL for (int i = 0; i < n; i++) p[i] = q[i] = _mm256_setzero_ps();
@@ -319,22 +166,22 @@ INLINE void chain_panel(int R, const float *w, const float *x, int n, __m256 *p)
 INLINE void panel(kind k, int R, const pl_simd_panel *a)
 {
     const __m256 back = _mm256_set1_ps(take_back(k));
-    __m256 p[2 * PL_SIMD_GROUP], q[2 * PL_SIMD_GROUP];
+    __m256 p[2 * TOKENS], q[2 * TOKENS];
 
     UNROLL for (int i = 0; i < 2 * R; i++) p[i] = q[i] = _mm256_setzero_ps();
     if (k == FP4) {
         for (int g = 0; g < GROUPS; g++) {
-            const float *gs = a->gs + g * LANES;
+            const float *gs = a->gs[0] + g * LANES;
             UNROLL for (int i = 0; i < 2 * R; i++) p[i] = _mm256_setzero_ps();
-            chain_panel(R, a->w + g * GROUP * LANES, a->x + g * GROUP, GROUP, p);
+            chain_panel(R, a->w[0] + g * GROUP * LANES, a->x + g * GROUP, GROUP, p);
             add_group(R, p, _mm256_loadu_ps(gs), _mm256_loadu_ps(gs + 8), q);
         }
     } else {
-        chain_panel(R, a->w, a->x, BLOCK, p);
+        chain_panel(R, a->w[0], a->x, BLOCK, p);
         UNROLL for (int i = 0; i < 2 * R; i++) q[i] = _mm256_mul_ps(p[i], back);
     }
     UNROLL for (int r = 0; r < R; r++)
-        add_block(a->acc + r * a->acc_stride, a->xs[r] * a->ws, q[2 * r], q[2 * r + 1]);
+        add_block(a->acc + r * a->acc_stride, a->xs[r] * a->ws[0], q[2 * r], q[2 * r + 1]);
 }
 
 /* ---- one function for each number of tokens */
@@ -360,10 +207,11 @@ INLINE void panel(kind k, int R, const pl_simd_panel *a)
             _mm256_storeu_ps(gs_out + i, e8m0(gs + i)); \
     }
 #define KIND(k, one_token_two_tiles) \
-    .few = PL_SIMD_FEW, .expand = expand_##k, \
+    .few = PL_SIMD_FEW, .group = TOKENS, .panel_tiles = 1, .x_words = BLOCK, .expand = expand_##k, \
     .few_tokens = {{few_##k##_1_1, one_token_two_tiles}, {few_##k##_2_1}, {few_##k##_3_1}, \
                    {few_##k##_4_1}, {few_##k##_5_1}}, \
-    .panel = {panel_##k##_1, panel_##k##_2, panel_##k##_3, panel_##k##_4, panel_##k##_5, panel_##k##_6}
+    .panel = {{panel_##k##_1}, {panel_##k##_2}, {panel_##k##_3}, {panel_##k##_4}, {panel_##k##_5}, \
+              {panel_##k##_6}}
 
 FUNCTIONS(FP8)
 FUNCTIONS(FP8_A16)
@@ -381,7 +229,13 @@ static const pl_simd_kind fp8_a16 = {KIND(FP8_A16, NULL), .keeps_denormals = tru
 static const pl_simd_kind fp8_a16_near = {KIND(FP8, few_FP8_1_2), .keeps_denormals = true,
                                           .prepare = prepare_near,
                                           .scalar = pl__scalar_linear_fp8_a16};
-static const pl_simd_kind fp4 = {KIND(FP4, NULL), .keeps_denormals = true, .prepare = prepare_fp4};
+static const pl_simd_kind fp4 = {
+    KIND(FP4, NULL),
+    .keeps_denormals = true,
+    .prepare = prepare_fp4,
+    .exact_token = {pl__avx2_fp4_exact},
+    .prepare_exact = pl__avx2_fp4_prepare_exact,
+};
 static const pl_simd_kind bf16 = {KIND(BF16, few_BF16_1_2), .prepare = prepare_bf16};
 
 void pl__avx2_linear_fp8(const pl_op_env *env, const pl_linear_job *job, int64_t begin, int64_t end)

@@ -23,14 +23,15 @@ typedef struct few_scratch {
     float total[PL_SIMD_IN_FLIGHT * PL_SIMD_FEW * LANES];
     uint8_t packed[PL_SIMD_IN_FLIGHT][MAX_BLOCK_BYTES];
     uint8_t packed_scales[PL_SIMD_IN_FLIGHT][GROUPS * LANES];
-    float x[]; /* [blocks][tokens][128], then xs [blocks][tokens], then ws [tiles][blocks] */
+    /* [blocks][tokens][128], then xs [blocks][tokens], ws [tiles][blocks], digits [blocks][4] bytes */
+    float x[];
 } few_scratch;
 
 typedef struct panel_scratch {
     float acc[PL_SIMD_CHUNK * PL_SIMD_PANEL * LANES]; /* [token][tile][16] */
     float total[PL_SIMD_CHUNK * PL_SIMD_PANEL * LANES];
-    float w[BLOCK * LANES];
-    float gs[GROUPS * LANES];
+    float w[PL_SIMD_PANEL_TILES][BLOCK * LANES];
+    float gs[PL_SIMD_PANEL_TILES][GROUPS * LANES];
     float x[PL_SIMD_CHUNK * BLOCK];
     float xs[PL_SIMD_CHUNK];
     uint8_t packed[MAX_BLOCK_BYTES];
@@ -47,8 +48,8 @@ static uint64_t align64(uint64_t bytes)
 static uint64_t own_scratch_bytes(int64_t k)
 {
     uint64_t nb = ((uint64_t)k + BLOCK - 1) / BLOCK;
-    uint64_t few =
-        sizeof(few_scratch) + sizeof(float) * nb * (PL_SIMD_FEW * (BLOCK + 1) + PL_SIMD_IN_FLIGHT);
+    uint64_t few = sizeof(few_scratch) +
+                   sizeof(float) * nb * (PL_SIMD_FEW * (BLOCK + 1) + PL_SIMD_IN_FLIGHT + 1);
 
     return align64(few > sizeof(panel_scratch) ? few : sizeof(panel_scratch));
 }
@@ -205,9 +206,60 @@ static void sum_shards(const shape *s, float *acc, float *total, int64_t n, add_
 typedef struct few_run {
     few_scratch *scratch;
     float *x, *xs, *ws;
+    uint8_t *digits;
+    pl_simd_few_fn *const *kernels; /* by tiles - 1 */
+    int n_kernels;
     int64_t unit;
     int n_tiles;
 } few_run;
+
+/* Prepares the groups of block b that the token permits for integers; returns whether there are any. */
+static bool prepare_exact(const shape *s, const few_run *r, int64_t b)
+{
+    const uint8_t *row = input_row(s, 0);
+    unsigned permitted = row[s->n_blocks * (BLOCK + 1) + b];
+    uint8_t *digits = r->digits + b * GROUPS;
+
+    for (int g = 0; g < GROUPS; g++) {
+        int64_t at = b * BLOCK + g * GROUP;
+        bool exact = permitted >> g & 1;
+        digits[g] = exact ? (uint8_t)s->kind->prepare_exact(row + at, r->x + at) : 0;
+    }
+    return permitted & 15;
+}
+
+static void prepare_few(const shape *s, few_run *r)
+{
+    int64_t n = s->job->n, nb = s->n_blocks;
+    bool exact = n == 1 && s->kind->exact_token[0], any = false;
+
+    r->x = r->scratch->x;
+    r->xs = r->x + nb * n * s->kind->x_words;
+    r->ws = r->xs + nb * n;
+    r->digits = (uint8_t *)(r->ws + PL_SIMD_IN_FLIGHT * nb);
+    r->kernels = s->kind->few_tokens[n - 1];
+    for (int64_t b = 0; b < nb; b++) {
+        for (int64_t t = 0; t < n; t++)
+            prepare_block(s, t, b, r->x + (b * n + t) * s->kind->x_words, r->xs + b * n + t);
+        if (exact)
+            any |= prepare_exact(s, r, b);
+    }
+    r->n_kernels = PL_SIMD_IN_FLIGHT;
+    if (any) {
+        r->kernels = s->kind->exact_token;
+        r->n_kernels = 1;
+    }
+}
+
+/* The most tiles that a kernel takes, of `left`. */
+static int tiles_at_once(const few_run *r, int64_t left)
+{
+    int n = r->n_kernels < left ? r->n_kernels : (int)left;
+
+    while (n > 1 && !r->kernels[n - 1])
+        n--;
+    return n;
+}
 
 static void add_few(const shape *s, void *user, int64_t b0, int64_t b1)
 {
@@ -218,14 +270,17 @@ static void add_few(const shape *s, void *user, int64_t b0, int64_t b1)
     int64_t at_once = s->job->w.layout == PL_WEIGHT_TILES ? b1 - b0 : 1;
 
     for (int64_t b = b0; b < b1; b += at_once) {
-        pl_simd_few a = {
-            .x = r->x + b * n * BLOCK, .xs = r->xs + b * n, .acc = f->acc, .n_blocks = at_once};
+        pl_simd_few a = {.x = r->x + b * n * s->kind->x_words,
+                         .xs = r->xs + b * n,
+                         .acc = f->acc,
+                         .n_blocks = at_once,
+                         .digits = r->digits + b * GROUPS};
         for (int t = 0; t < r->n_tiles; t++) {
             a.w[t] = tile_block(s, r->unit + t, b, f->packed[t]);
             a.gs[t] = tile_scales(s, r->unit + t, b, f->packed_scales[t]);
             a.ws[t] = r->ws + t * s->n_blocks + b;
         }
-        s->kind->few_tokens[n - 1][r->n_tiles - 1](&a);
+        r->kernels[r->n_tiles - 1](&a);
     }
 }
 
@@ -234,15 +289,9 @@ static void run_few(const shape *s, void *scratch, int64_t begin, int64_t end)
     few_run r = {.scratch = scratch};
     int64_t n = s->job->n, nb = s->n_blocks;
 
-    r.x = r.scratch->x;
-    r.xs = r.x + nb * n * BLOCK;
-    r.ws = r.xs + nb * n;
-    for (int64_t b = 0; b < nb; b++)
-        for (int64_t t = 0; t < n; t++)
-            prepare_block(s, t, b, r.x + (b * n + t) * BLOCK, r.xs + b * n + t);
+    prepare_few(s, &r);
     for (r.unit = begin; r.unit < end; r.unit += r.n_tiles) {
-        bool two = end - r.unit >= 2 && s->kind->few_tokens[n - 1][1];
-        r.n_tiles = two ? 2 : 1;
+        r.n_tiles = tiles_at_once(&r, end - r.unit);
         for (int t = 0; t < r.n_tiles; t++)
             for (int64_t b = 0; b < nb; b++)
                 r.ws[t * nb + b] = block_scale(s, r.unit + t, b);
@@ -261,21 +310,26 @@ typedef struct panel_run {
     int64_t token, n_tokens; /* of the chunk */
 } panel_run;
 
-static void multiply_tile(const shape *s, const panel_run *r, int64_t tile, int64_t b)
+/* n tiles from `tile` on of the panel. */
+static void multiply_tiles(const shape *s, const panel_run *r, int64_t tile, int n, int64_t b)
 {
     panel_scratch *p = r->scratch;
-    int64_t unit = r->unit + tile;
-    pl_simd_panel a = {
-        .w = p->w, .gs = p->gs, .ws = block_scale(s, unit, b), .acc_stride = r->n_tiles * LANES};
+    pl_simd_panel a = {.acc_stride = r->n_tiles * LANES};
 
-    s->kind->expand(tile_block(s, unit, b, p->packed), tile_scales(s, unit, b, p->packed_scales),
-                    p->w, p->gs);
-    for (int64_t t = 0; t < r->n_tokens; t += PL_SIMD_GROUP) {
-        int64_t n = r->n_tokens - t < PL_SIMD_GROUP ? r->n_tokens - t : PL_SIMD_GROUP;
-        a.x = p->x + t * BLOCK;
+    for (int i = 0; i < n; i++) {
+        int64_t unit = r->unit + tile + i;
+        s->kind->expand(tile_block(s, unit, b, p->packed),
+                        tile_scales(s, unit, b, p->packed_scales), p->w[i], p->gs[i]);
+        a.w[i] = p->w[i];
+        a.gs[i] = p->gs[i];
+        a.ws[i] = block_scale(s, unit, b);
+    }
+    for (int64_t t = 0; t < r->n_tokens; t += s->kind->group) {
+        int64_t left = r->n_tokens - t;
+        a.x = p->x + t * s->kind->x_words;
         a.xs = p->xs + t;
         a.acc = p->acc + (t * r->n_tiles + tile) * LANES;
-        s->kind->panel[n - 1](&a);
+        s->kind->panel[(left < s->kind->group ? left : s->kind->group) - 1][n - 1](&a);
     }
 }
 
@@ -286,24 +340,26 @@ static void add_panel(const shape *s, void *user, int64_t b0, int64_t b1)
 
     for (int64_t b = b0; b < b1; b++) {
         for (int64_t t = 0; t < r->n_tokens; t++)
-            prepare_block(s, r->token + t, b, p->x + t * BLOCK, p->xs + t);
-        for (int64_t tile = 0; tile < r->n_tiles; tile++)
-            multiply_tile(s, r, tile, b);
+            prepare_block(s, r->token + t, b, p->x + t * s->kind->x_words, p->xs + t);
+        for (int64_t tile = 0; tile < r->n_tiles; tile += s->kind->panel_tiles) {
+            int64_t left = r->n_tiles - tile, most = s->kind->panel_tiles;
+            multiply_tiles(s, r, tile, (int)(left < most ? left : most), b);
+        }
     }
 }
 
 /* Tokens of a chunk: as even as whole groups allow. */
-static int64_t chunk_tokens(int64_t n)
+static int64_t chunk_tokens(int64_t n, int64_t group)
 {
     int64_t chunks = (n + PL_SIMD_CHUNK - 1) / PL_SIMD_CHUNK, size = (n + chunks - 1) / chunks;
 
-    return (size + PL_SIMD_GROUP - 1) / PL_SIMD_GROUP * PL_SIMD_GROUP;
+    return (size + group - 1) / group * group;
 }
 
 static void run_panels(const shape *s, void *scratch, int64_t begin, int64_t end)
 {
     panel_run r = {.scratch = scratch};
-    int64_t n = s->job->n, chunk = chunk_tokens(n);
+    int64_t n = s->job->n, chunk = chunk_tokens(n, s->kind->group);
 
     for (r.unit = begin; r.unit < end; r.unit += r.n_tiles) {
         r.n_tiles = end - r.unit < PL_SIMD_PANEL ? end - r.unit : PL_SIMD_PANEL;

@@ -3,8 +3,8 @@
  * The driver knows jobs, tiles, shards and scratch; the kernels know one block of 128 columns. A level gives a
  * pl_simd_linear and gets the four operators of ops/linear.h with exactly the bits of level scalar.
  *
- * Inputs are prepared once: 128 floats a block and token, times a power of two of the kernel's choice that it
- * takes back before the block's scale is applied. Then
+ * Inputs are prepared once: 128 floats or 64 pairs of bf16 a block and token, times a power of two of the kernel's
+ * choice that it takes back before the block's scale is applied. Then
  *
  *     up to `few` tokens    weights are expanded in registers and shared by the tokens
  *     more                  a block of a tile is expanded to floats, [128][16], and multiplied with up to
@@ -18,11 +18,13 @@
 #include "ops/ops.h"
 
 enum {
-    PL_SIMD_FEW = 5,      /* at most so many tokens in registers */
-    PL_SIMD_GROUP = 6,    /* tokens of a panel kernel */
-    PL_SIMD_CHUNK = 96,   /* tokens that share an expanded block */
-    PL_SIMD_PANEL = 16,   /* tiles that share prepared inputs */
-    PL_SIMD_IN_FLIGHT = 2 /* tiles of a kernel for few tokens */
+    PL_SIMD_FEW = 5, /* at most so many tokens in registers */
+    PL_SIMD_GROUP =
+        12, /* at most so many tokens of a panel kernel; all levels' numbers divide PL_SIMD_CHUNK */
+    PL_SIMD_CHUNK = 96,      /* tokens that share an expanded block */
+    PL_SIMD_PANEL = 16,      /* tiles that share prepared inputs */
+    PL_SIMD_PANEL_TILES = 2, /* at most so many tiles of a panel kernel */
+    PL_SIMD_IN_FLIGHT = 4    /* at most so many tiles of a kernel for few tokens */
 };
 
 /* Block b of n tiles, for `n` tokens and blocks 0 .. n_blocks - 1, counted from the pointers given:
@@ -31,35 +33,49 @@ typedef struct pl_simd_few {
     const uint8_t *w[PL_SIMD_IN_FLIGHT];  /* tile blocks, one behind the other (ops/tile.h) */
     const uint8_t *gs[PL_SIMD_IN_FLIGHT]; /* FP4: its scales, [blocks][4][16] e8m0 */
     const float *ws[PL_SIMD_IN_FLIGHT];   /* [blocks] weight scale of a block */
-    const float *x;                       /* [blocks][tokens][128] */
+    const float *x;                       /* [blocks][tokens][x_words] */
     const float *xs;                      /* [blocks][tokens] */
     float *acc;                           /* [tiles][tokens][16] */
     int64_t n_blocks;
+    /* [blocks][4], the kernel for exact groups: 0 where the chain has to run, else what prepare_exact gave. */
+    const uint8_t *digits;
 } pl_simd_few;
+typedef void pl_simd_few_fn(const pl_simd_few *a);
 
-/* One block of one tile, expanded, for `n` tokens. */
+/* 32 codes of a group that permits it (quant.h), prepared for integers in the place of its 32 floats; returns the
+ * digits that they need, not 0. */
+typedef int pl_simd_prepare_exact_fn(const uint8_t *codes, float *x);
+
+/* One block of one or two tiles, expanded, for `n` tokens. */
 typedef struct pl_simd_panel {
-    const float *w;  /* [128][16] */
-    const float *gs; /* FP4: [4][16] */
-    const float *x;  /* [tokens][128] */
+    const float *w[PL_SIMD_PANEL_TILES];  /* what `expand` made */
+    const float *gs[PL_SIMD_PANEL_TILES]; /* FP4: [4][16] */
+    float ws[PL_SIMD_PANEL_TILES];
+    const float *x;  /* [tokens][x_words] */
     const float *xs; /* [tokens] */
-    float ws;
-    float *acc; /* token t's 16 sums at acc + t * acc_stride */
+    float *acc;      /* token t's sums at acc + t * acc_stride, 16 of each tile */
     int64_t acc_stride;
 } pl_simd_panel;
+typedef void pl_simd_panel_fn(const pl_simd_panel *a);
 
 /* One kind of product: storage of the weights and of the inputs. */
 typedef struct pl_simd_kind {
     bool keeps_denormals; /* DAZ off inside */
     int few;              /* tokens that the first form takes, 1 .. PL_SIMD_FEW */
-    /* 128 e4m3 codes or bf16 numbers to floats. */
+    int group;            /* tokens that a panel kernel takes, 1 .. PL_SIMD_GROUP */
+    int panel_tiles;      /* tiles that it takes, 1 .. PL_SIMD_PANEL_TILES */
+    int x_words; /* floats that 128 prepared inputs take: 128, or 64 that hold bf16 pairs */
+    /* 128 e4m3 codes or bf16 numbers to `x_words` words. */
     void (*prepare)(const void *x, float *out);
-    /* By number of tokens - 1 and tiles - 1; NULL where that many tiles are not taken at once. */
-    void (*few_tokens[PL_SIMD_FEW][PL_SIMD_IN_FLIGHT])(const pl_simd_few *a);
-    /* A block of a tile, and FP4's group scales (else NULL), to floats. */
+    /* By number of tokens - 1 and tiles - 1; NULL where that many tiles are not taken at once, one always is. */
+    pl_simd_few_fn *few_tokens[PL_SIMD_FEW][PL_SIMD_IN_FLIGHT];
+    /* FP4: the kernel for one token of which some groups are exact; NULL: there is none. */
+    pl_simd_few_fn *exact_token[1];
+    pl_simd_prepare_exact_fn *prepare_exact;
+    /* A block of a tile to at most 128 x 16 floats, FP4's group scales (else NULL) to floats. */
     void (*expand)(const uint8_t *w, const uint8_t *gs, float *out, float *gs_out);
-    /* By number of tokens - 1. */
-    void (*panel[PL_SIMD_GROUP])(const pl_simd_panel *a);
+    /* By number of tokens - 1 and tiles - 1. */
+    pl_simd_panel_fn *panel[PL_SIMD_GROUP][PL_SIMD_PANEL_TILES];
     pl_linear_fn *scalar; /* for tiles with NaN codes */
 } pl_simd_kind;
 
@@ -67,8 +83,8 @@ typedef struct pl_simd_kind {
 void pl__simd_linear(const pl_simd_kind *kind, const pl_op_env *env, const pl_linear_job *job,
                      int64_t begin, int64_t end);
 
-/* Bytes of scratch; constant up to K = 12,000 or so, where it is PL_SIMD_SCRATCH_BYTES at most. */
-enum { PL_SIMD_SCRATCH_BYTES = 256 * 1024 };
+/* Bytes of scratch; constant up to K = 12,500 or so, where it is PL_SIMD_SCRATCH_BYTES at most. */
+enum { PL_SIMD_SCRATCH_BYTES = 272 * 1024 };
 uint64_t pl__simd_linear_scratch_bytes(int64_t max_k);
 
 #endif

@@ -1,5 +1,7 @@
-/* One small problem for each storage of weights, through the operator table: both forms of the driver, every
- * code, scales from zero to large, and the bits of level scalar as the answer. */
+/* One small problem for each storage of weights, through the operator table: both forms of the driver with every
+ * number of tiles that a kernel takes, every code, scales from zero to large, FP4 groups that permit integers of two
+ * and three digits and some that do not, bf16 products around the smallest normal number, and the bits of level
+ * scalar as the answer. */
 #include "ops/simd/selftest.h"
 
 #include <math.h>
@@ -7,10 +9,17 @@
 
 #include "base/error.h"
 #include "base/numfmt.h"
+#include "ops/quant.h"
 #include "ops/simd/linear.h"
 #include "ops/tile.h"
 
-enum { ROWS = 2 * PL_TILE_ROWS, COLS = 256, TOKENS = 8, NB = COLS / PL_QUANT_BLOCK };
+enum {
+    ROWS = 5 * PL_TILE_ROWS,
+    COLS = 256,
+    TOKENS = 13,
+    NB = COLS / PL_QUANT_BLOCK,
+    GROUP = PL_E2M1_GROUP
+};
 
 typedef struct problem {
     _Alignas(64) uint8_t scratch[PL_SIMD_SCRATCH_BYTES];
@@ -39,6 +48,8 @@ static void fill_weights(problem *p, pl_weight_format format, uint32_t *random)
         uint8_t code = (uint8_t)(5 * i + i / 256);
         if (format == PL_WEIGHT_BF16) {
             uint16_t v = (uint16_t)(next(random) & 0x80FF) | 0x3E00;
+            if (i / COLS % 3 == 2) /* rows around the smallest normal number */
+                v = (uint16_t)(v & 0x807F) | (uint16_t)(i % 3 << 7);
             memcpy(p->w + 2 * i, &v, sizeof v);
         } else if (format != PL_WEIGHT_FP4) {
             p->w[i] = (code & 0x7F) == 0x7F ? code ^ 1 : code;
@@ -54,6 +65,16 @@ static void fill_weights(problem *p, pl_weight_format format, uint32_t *random)
             p->scale.e8m0[i] = i % 37 ? (uint8_t)(120 + i % 11) : 0;
 }
 
+/* Codes of a group's kind: any, which no integers hold; within 2^4 of each other; the largest among the smallest. */
+static uint8_t narrowed(uint8_t code, int kind)
+{
+    if (kind % 3 == 0)
+        return code;
+    if (kind % 3 == 1)
+        return (uint8_t)((code & 0xBF) | 0x20);
+    return (code & 0x7F) > 0x74 ? code : code & 0x87;
+}
+
 static void fill_inputs(problem *p, bool quantised, uint32_t *random)
 {
     for (int t = 0; t < TOKENS; t++)
@@ -61,13 +82,22 @@ static void fill_inputs(problem *p, bool quantised, uint32_t *random)
             uint32_t r = next(random);
             uint8_t code = (uint8_t)r;
             if (quantised)
-                p->x.quantised[t][i] = (code & 0x7F) == 0x7F ? 0 : code;
+                p->x.quantised[t][i] = (code & 0x7F) == 0x7F ? 0 : narrowed(code, t + i / GROUP);
             else
                 p->x.act[t][i] = (uint16_t)((r & 0x807F) | (120 + r / 256 % 12) << 7);
         }
-    for (int t = 0; t < TOKENS && quantised; t++)
-        for (int b = 0; b < NB; b++)
+    for (int t = 0; t < TOKENS && quantised; t++) {
+        memset(p->x.quantised[t] + COLS, 0, sizeof p->x.quantised[t] - COLS);
+        for (int b = 0; b < NB; b++) {
             p->x.quantised[t][COLS + b] = (uint8_t)(118 + t + b);
+            for (int g = 0; g < PL_QUANT_BLOCK / GROUP; g++) {
+                int32_t unit;
+                if (pl_quant_group_is_exact(p->x.quantised[t] + b * PL_QUANT_BLOCK + g * GROUP,
+                                            &unit))
+                    p->x.quantised[t][COLS + NB + b] |= (uint8_t)(1u << g);
+            }
+        }
+    }
 }
 
 static pl_status compare(const problem *p, int n, pl_error *err)
@@ -87,7 +117,7 @@ static pl_status compare(const problem *p, int n, pl_error *err)
 pl_status pl__simd_linear_selftest(const pl_ops *ops, pl_weight_format format, bool a16,
                                    pl_error *err)
 {
-    static const int tokens[] = {1, 2, 3, 4, 5, 8};
+    static const int tokens[] = {1, 2, 3, 4, 5, 6, 12, 13};
     const bool quantised = format != PL_WEIGHT_BF16 && !a16;
     const pl_ops *scalar = pl_ops_scalar();
     const bool fp8 = format != PL_WEIGHT_FP4 && format != PL_WEIGHT_BF16;
