@@ -17,7 +17,7 @@ model      u a s  the forward pass against stored golden files
 engine     u a s  requests over small models: bits, plan, memory, lives of requests
 cli        u a s  the program from outside
 serve      u a s  the server from outside: fields, company, hostile clients
-kernels    u a s  every kernel this processor can run, bit for bit against level scalar
+kernels    u a s  every kernel of every level, bit for bit against level scalar; with --all also under qemu
 fuzz       u a s  fuzz targets over their committed inputs
 werror     - a s  debug build with gcc, warnings are errors, assertions on; unit tests
 clang      - a s  the same with clang

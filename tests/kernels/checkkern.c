@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/fpenv.h"
 #include "kernels/harness.h"
 #include "kernels/levels.h"
 #include "kernels/run.h"
+#include "ops/simd/selftest.h"
 
 static const kern_op *const operators[] = {kern_linear_ops, kern_attention_ops, kern_streams_ops,
                                            kern_varlen_ops};
@@ -132,6 +134,23 @@ static void check_op(const options *o, const kern_op *op, const kern_level *leve
     }
 }
 
+/* The start-up test of the level's linear layers has to let right kernels pass, emulated ones too: otherwise a
+ * machine that has them would refuse them. */
+static void check_selftest(const options *o, const kern_level *level, const pl_ops *ops)
+{
+    static const pl_weight_format formats[] = {PL_WEIGHT_FP8_E8M0, PL_WEIGHT_FP8_F32,
+                                               PL_WEIGHT_FP8_E8M0, PL_WEIGHT_FP4, PL_WEIGHT_BF16};
+    pl_fpenv saved = pl_fpenv_begin();
+    pl_error err = {0};
+    bool good = true;
+
+    for (int i = 0; i < 5 && good; i++)
+        good = pl__simd_linear_selftest(ops, formats[i], i == 2, &err) == PL_OK;
+    pl_fpenv_end(saved);
+    *(good ? &count.passed : &count.failed) += 1;
+    tell(o, good, "self-test of linear layers", level->name, err.msg);
+}
+
 static void check_level(const options *o, const kern_level *level)
 {
     pl_cpu cpu;
@@ -151,6 +170,8 @@ static void check_level(const options *o, const kern_level *level)
     }
     if (!o->list)
         printf("%slevel %s: %s%s\n", o->tap ? "# " : "", level->name, how, missing);
+    if (ops && !o->list && !o->problem && wanted("linear_selftest", o->op))
+        check_selftest(o, level, ops);
     for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++)
         for (const kern_op *op = operators[i]; op->name; op++)
             check_op(o, op, level, ops);

@@ -7,6 +7,7 @@
  *             tiny                 subnormal codes, denormal bf16, scales near 2^-126; every other input large
  *             zero                 zeros of both signs among few values
  *             edge                 inputs of 2^-50 and 2^66, where kernels change their way, among subnormal codes
+ *             limit                groups of 32 at the limit of what integers may sum, one beyond, and on both sides
  *             special              infinities and NaNs among the inputs and, where they may be, the weights
  *     gather  1: inputs by index   split  units per call, 0: all in one
  *
@@ -28,7 +29,7 @@ enum { BLOCK = PL_QUANT_BLOCK, LANES = PL_TILE_ROWS };
 
 typedef struct fill {
     const char *name;
-    bool extreme, tiny, zero, edge, special;
+    bool extreme, tiny, zero, edge, limit, special;
     int exponent; /* edge: of the row */
 } fill;
 
@@ -38,6 +39,7 @@ static const fill fills[] = {
     {"tiny", .tiny = true},
     {"zero", .zero = true},
     {"edge", .edge = true},
+    {"limit", .limit = true},
     {"special", .special = true},
 };
 enum { N_FILLS = sizeof fills / sizeof fills[0] };
@@ -84,6 +86,10 @@ static bool linear_problem(const kern_op *op, int i, uint64_t seed, char *text)
         return false;
     n = ns[kern_below(&r, m > 20 ? 6 : N_N)];
     k = op->kind == BF16 ? bf16_ks[kern_below(&r, 10)] : ks[kern_below(&r, m > 20 ? 3 : 5)];
+    if (f->limit &&
+        m ==
+            1) /* of which one in twenty or so shows a sum that rounds in one way and not in the other */
+        n = 272;
     tiles = k % BLOCK == 0 && kern_below(&r, 3) > 0;
     /* One draw a statement: the order of arguments is the compiler's. */
     first = 16 * (int)kern_below(&r, 10);
@@ -185,6 +191,9 @@ static void make_rows(pl_weight_view *w, kern_random *r, const fill *f, bool til
         if (w->format == PL_WEIGHT_FP4 && f->zero)
             for (int64_t i = 0; i < n; i++)
                 data[i] &= kern_below(r, 3) ? 0x88 : 0x99;
+        if (w->format == PL_WEIGHT_FP4 && f->limit) /* 6 and 1.5 */
+            for (int64_t i = 0; i < n; i++)
+                data[i] = (data[i] & 0x44) | 0x33;
         w->data = data;
     }
     make_scales(w, r, f);
@@ -211,10 +220,34 @@ static pl_weight_view tiled(const pl_weight_view *rows)
     return w;
 }
 
-/* Inputs in bf16, and quantised where the operator takes them so. Special inputs lose their blocks. */
-static void make_inputs(setup *s, int kind, kern_random *r, const fill *f)
+/* 32 inputs that become codes as they are, since every block holds a 448 and has scale 1. In units of 2^-9 the sum
+ * of magnitudes of kind 0 is 1398101, the most that permits integers (docs/NUMERICS.md 3), of kind 1 one more; kind 2
+ * is far below, kind 3 far above. */
+static void make_limit_group(uint16_t *x, int kind, kern_random *r)
+{
+    static const float most[] = {448, 448, 448,  448,        448,       448,
+                                 32,  10,  .625, 20 / 512.f, 1 / 512.f, 1 / 512.f};
+    int n = kind == 0 ? 11 : 12;
+
+    for (int i = 0; i < 32; i++) {
+        float v = kind == 2 ? (float)kern_below(r, 16) : i < n ? most[i] : 0;
+        int64_t other = kern_below(r, i + 1);
+        if (kind == 3)
+            v = i == 31 ? 9 / 512.f : (float)(12 + kern_below(r, 4)) * (i < 26 ? 16 : 1 / 512.f);
+        v = kind == 2 && kern_below(r, 2) ? -v
+                                          : v; /* the others add up, so that wrong sums round */
+        x[i] = x[other];                       /* in random order */
+        x[other] = pl_f32_to_bf16(v);
+    }
+}
+
+/* Inputs in bf16, and quantised where the operator takes them so. Special inputs lose their blocks. False where the
+ * quantiser permits integers in other groups than it should. */
+static bool make_inputs(setup *s, int kind, kern_random *r, const fill *f)
 {
     int64_t k = s->rows.cols, pad = 2 * kern_below(r, 9), stride = 2 * k + pad;
+    /* Kinds 0 and 2 permit integers; token t begins with kind t. */
+    static const uint8_t exact_bits[] = {0x5, 0xA, 0x5, 0xA};
     bool quantised = kind == E8M0 || kind == F32 || kind == FP4;
     uint8_t *x = kern_alloc((size_t)((s->n_x - 1) * stride + 2 * k), 2);
     pl_quantise_args q = {.dim = k, .x = x, .x_stride = stride};
@@ -227,16 +260,22 @@ static void make_inputs(setup *s, int kind, kern_random *r, const fill *f)
             row = (fill){.extreme = true};
         for (int64_t i = 0; i < k; i++)
             ((uint16_t *)(x + t * stride))[i] = random_bf16(r, &row);
+        for (int64_t i = 0; f->limit && i + 32 <= k; i += 32)
+            make_limit_group((uint16_t *)(x + t * stride) + i, (int)(t + i / 32) % 4, r);
     }
     s->job.x = x;
     s->job.x_stride = stride;
     if (!quantised)
-        return;
+        return true;
     q.q_stride = (k / BLOCK * (BLOCK + 2) + 15) / 16 * 16 + 16 * kern_below(r, 2);
     q.q = kern_alloc((size_t)((s->n_x - 1) * q.q_stride + k / BLOCK * (BLOCK + 2)), 16);
     pl_ops_scalar()->quantise(NULL, &q, 0, s->n_x);
+    for (int64_t t = 0; f->limit && t < s->n_x; t++)
+        if (((uint8_t *)q.q + t * q.q_stride)[k / BLOCK * (BLOCK + 1)] != exact_bits[t % 4])
+            return false;
     s->job.x = q.q;
     s->job.x_stride = q.q_stride;
+    return true;
 }
 
 static bool set_up(const kern_op *op, const char *problem, setup *s, char *why)
@@ -276,7 +315,10 @@ static bool set_up(const kern_op *op, const char *problem, setup *s, char *why)
     s->n_x = job->n + 3;
     make_rows(&s->rows, &r, f, tiles);
     job->w = tiles ? tiled(&s->rows) : s->rows;
-    make_inputs(s, op->kind, &r, f);
+    if (!make_inputs(s, op->kind, &r, f)) {
+        snprintf(why, KERN_WHY_BYTES, "the quantiser misjudges groups at the limit of integers");
+        return false;
+    }
     if (kern_int(problem, "gather", 0)) {
         rows = kern_alloc((size_t)job->n * sizeof *rows, sizeof *rows);
         for (int32_t t = 0; t < job->n; t++)

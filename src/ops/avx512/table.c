@@ -1,5 +1,6 @@
 /* The operator tables of levels avx512 and avx512bf16: linear layers of their own, the rest is avx2's, which these
  * processors have too. Nothing in this file is compiled for AVX-512: it is read before the level is chosen. */
+#include "ops/avx2/avx2.h"
 #include "ops/avx512/avx512.h"
 #include "ops/scalar/scalar.h"
 #include "ops/simd/attention.h"
