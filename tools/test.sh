@@ -26,6 +26,7 @@ tsan       - a s  thread sanitizer; the tests that start threads, one forward pa
 golden     - a s  golden files that are not stored, recomputed and compared; what needs them
 oracle     - a s  the tests of the oracle itself
 tidy       - a s  clang-tidy, no findings
+ranks      - - s  the forward pass by several ranks, on the models that take longer
 valgrind   - - s  memcheck over the unit tests
 repeat     - - s  the unit tests again and again, twenty times, in both builds with assertions
 configurations - - s  1,000 random configurations against their plans, with and without a hard limit
@@ -186,7 +187,7 @@ checked='--buildtype=debugoptimized -Dwerror=true -Dtests=true'
 run_suite()
 {
     case $1 in
-    style | header | symbols | unit | engine | cli | serve | kernels | fuzz | tidy | oracle)
+    style | header | symbols | unit | engine | cli | serve | kernels | fuzz | tidy | oracle | ranks)
         plain_build "$1" && run_tests build --suite "$1"
         ;;
     model)
@@ -214,9 +215,9 @@ run_suite()
         ;;
     tsan)
         configure build-tsan gcc $checked -Db_sanitize=thread
-        compile build-tsan threads f64-nano-exact &&
+        compile build-tsan threads digest-nano &&
             run_tests build-tsan --suite threads --timeout-multiplier 20 &&
-            run_tests build-tsan --suite model --timeout-multiplier 20 f64-nano-exact
+            run_tests build-tsan --suite model --timeout-multiplier 20 digest-nano
         ;;
     valgrind)
         configure build-werror gcc $checked -Dc_args=-Og
