@@ -43,7 +43,7 @@ static const pl_option table[] = {
     NUMBER("--port", "N", port, 0, 65535, "default: 8000; 0: any that is free, and it is printed"),
     TEXT("--served-model-name", "NAME", name, "what clients call the model; default: the folder's name"),
     TEXT("--api-key-file", "FILE", key_file,
-         "keys, one a line, one of which a client must show; also the environment's PLIMSOLL_API_KEY"),
+         "keys, one a line, of which clients must show one; or PLIMSOLL_API_KEY of the environment"),
     TEXT("--tls-cert", "FILE", tls_cert, "certificate chain, PEM; with --tls-key: HTTPS"),
     TEXT("--tls-key", "FILE", tls_key, "its private key, PEM"),
     TEXT("--cors-origin", "ORIGIN", cors_origin, "let pages of this origin (or *) ask; default: none"),
