@@ -187,8 +187,13 @@ checked='--buildtype=debugoptimized -Dwerror=true -Dtests=true'
 run_suite()
 {
     case $1 in
-    style | header | symbols | unit | engine | cli | serve | kernels | fuzz | tidy | oracle | ranks)
+    style | header | symbols | unit | engine | cli | serve | fuzz | tidy | oracle | ranks)
         plain_build "$1" && run_tests build --suite "$1"
+        ;;
+    kernels)
+        plain_build kernels && run_tests build --suite kernels
+        # Needs the program too.
+        [ -z "$mode" ] || { plain_build cli && one 'levels under qemu' sh tests/kernels/qemu.sh build; }
         ;;
     model)
         # Others are in suite golden: they need files that are not there yet.

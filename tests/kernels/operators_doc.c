@@ -12,12 +12,13 @@
     X(embed) X(hc_dots) X(hc_pre) X(hc_post) X(hc_head) X(mtp_join) X(rms_norm) X(rope_angles) \
     X(q_norm_rope) X(unrope) X(quantise) X(linear_fp8) X(linear_fp8_a16) X(linear_fp4) X(linear_bf16) \
     X(kv_store) X(attention) X(attention_varlen) X(compress) X(compress_reset) X(key_store) X(index_query) \
-    X(index_topk) X(index_merge) X(route) X(route_weights) X(swiglu) X(moe_sum)
+    X(index_topk) X(index_merge) X(route) X(route_weights) X(swiglu) X(moe_sum) \
+    X(moe_parts) X(shard_sum)
 /* clang-format on */
 
 typedef struct operator_of {
     const char *name;
-    bool own[PL_LEVEL_COUNT]; /* differs from scalar's */
+    bool own[PL_LEVEL_COUNT]; /* differs from that of the level below */
     int rows;
 } operator_of;
 
@@ -30,16 +31,17 @@ enum { N = sizeof all / sizeof all[0] };
 
 static void look_at_tables(void)
 {
-    const pl_ops *scalar = pl_ops_scalar();
+    const pl_ops *below = pl_ops_scalar();
 
     for (pl_level l = PL_LEVEL_AVX2; l <= PL_LEVEL_AVX512BF16; l++) {
         const pl_ops *ops = pl_ops_at(l, PL_MODE_REC);
         operator_of *o = all;
         if (!ops)
             continue;
-#define OWN(op) o++->own[l] = ops->op != scalar->op;
+#define OWN(op) o++->own[l] = ops->op != below->op;
         OPERATORS(OWN)
 #undef OWN
+        below = ops;
     }
 }
 

@@ -117,7 +117,7 @@ static void an_operator_runs_at_its_highest_level_not_above_the_chosen(void **st
 /* The report's list is written by hand; the tables are what runs. */
 static void operators_say_which_levels_have_kernels(void **state)
 {
-    const pl_ops *scalar = pl_ops_scalar();
+    const pl_ops *below = pl_ops_scalar();
 
     for (pl_level l = PL_LEVEL_AVX2; l <= PL_LEVEL_AVX512BF16; l++) {
         const pl_ops *ops = pl_ops_at(l, PL_MODE_REC);
@@ -126,22 +126,23 @@ static void operators_say_which_levels_have_kernels(void **state)
             continue;
         assert_string_equal(ops->name, pl_level_name(l));
         for (const pl_cpu_operators *o = pl_cpu_operator_groups; o->name; o++) {
-            bool own = strcmp(o->name, "linear_fp8") == 0 ? ops->linear_fp8 != scalar->linear_fp8
+            bool own = strcmp(o->name, "linear_fp8") == 0 ? ops->linear_fp8 != below->linear_fp8
                        : strcmp(o->name, "linear_fp8_a16") == 0
-                           ? ops->linear_fp8_a16 != scalar->linear_fp8_a16
-                       : strcmp(o->name, "linear_fp4") == 0 ? ops->linear_fp4 != scalar->linear_fp4
+                           ? ops->linear_fp8_a16 != below->linear_fp8_a16
+                       : strcmp(o->name, "linear_fp4") == 0 ? ops->linear_fp4 != below->linear_fp4
                        : strcmp(o->name, "linear_bf16") == 0
-                           ? ops->linear_bf16 != scalar->linear_bf16
-                       : strcmp(o->name, "attention") == 0 ? ops->attention != scalar->attention
-                       : strcmp(o->name, "indexer") == 0   ? ops->index_topk != scalar->index_topk
-                       : strcmp(o->name, "norm_rope") == 0 ? ops->rms_norm != scalar->rms_norm
-                       : strcmp(o->name, "experts") == 0   ? ops->swiglu != scalar->swiglu
-                       : strcmp(o->name, "hyper_connections") == 0 ? ops->hc_dots != scalar->hc_dots
-                       : strcmp(o->name, "compressor") == 0 ? ops->compress != scalar->compress
-                       : strcmp(o->name, "quantise") == 0   ? ops->quantise != scalar->quantise
+                           ? ops->linear_bf16 != below->linear_bf16
+                       : strcmp(o->name, "attention") == 0 ? ops->attention != below->attention
+                       : strcmp(o->name, "indexer") == 0   ? ops->index_topk != below->index_topk
+                       : strcmp(o->name, "norm_rope") == 0 ? ops->rms_norm != below->rms_norm
+                       : strcmp(o->name, "experts") == 0   ? ops->swiglu != below->swiglu
+                       : strcmp(o->name, "hyper_connections") == 0 ? ops->hc_dots != below->hc_dots
+                       : strcmp(o->name, "compressor") == 0 ? ops->compress != below->compress
+                       : strcmp(o->name, "quantise") == 0   ? ops->quantise != below->quantise
                                                             : true;
             assert_int_equal(o->levels >> l & 1, own);
         }
+        below = ops;
     }
 }
 
