@@ -17,7 +17,7 @@ model      u a s  the forward pass against stored golden files
 engine     u a s  requests over small models: bits, plan, memory, lives of requests
 cli        u a s  the program from outside
 serve      u a s  the server from outside: fields, company, hostile clients
-kernels    u a s  every kernel of every level, bit for bit against level scalar; with --all also under qemu
+kernels    u a s  every kernel of every level, bit for bit against level scalar
 fuzz       u a s  fuzz targets over their committed inputs
 werror     - a s  debug build with gcc, warnings are errors, assertions on; unit tests
 clang      - a s  the same with clang
@@ -26,6 +26,7 @@ tsan       - a s  thread sanitizer; the tests that start threads, one forward pa
 golden     - a s  golden files that are not stored, recomputed and compared; what needs them
 oracle     - a s  the tests of the oracle itself
 tidy       - a s  clang-tidy, no findings
+qemu       - - s  levels on processors without AVX or AVX-512, as qemu-x86_64 has them
 ranks      - - s  the forward pass by several ranks, on the models that take longer
 valgrind   - - s  memcheck over the unit tests
 repeat     - - s  the unit tests again and again, twenty times, in both builds with assertions
@@ -187,14 +188,10 @@ checked='--buildtype=debugoptimized -Dwerror=true -Dtests=true'
 run_suite()
 {
     case $1 in
-    style | header | symbols | unit | engine | cli | serve | fuzz | tidy | oracle | ranks)
+    style | header | symbols | unit | engine | cli | serve | kernels | fuzz | tidy | oracle | ranks)
         plain_build "$1" && run_tests build --suite "$1"
         ;;
-    kernels)
-        plain_build kernels && run_tests build --suite kernels
-        # Needs the program too.
-        [ -z "$mode" ] || { plain_build cli && one 'levels under qemu' sh tests/kernels/qemu.sh build; }
-        ;;
+    qemu) plain_build cli && plain_build kernels && one 'levels under qemu' sh tests/kernels/qemu.sh build ;;
     model)
         # Others are in suite golden: they need files that are not there yet.
         plain_build model && run_tests build --suite model
@@ -263,7 +260,7 @@ case " $(echo $chosen) " in
 *' clang '* | *' golden '* | *' oracle '* | *' tidy '* | *' fuzzing '* | *' repeat '*) need_packages "$packages_all" ;;
 esac
 case " $(echo $chosen) " in
-*' fuzzing '* | *' valgrind '*) need_packages "$packages_soak" ;;
+*' fuzzing '* | *' valgrind '* | *' qemu '*) need_packages "$packages_soak" ;;
 esac
 
 for suite in $chosen; do
