@@ -59,8 +59,8 @@ static void layout_compress(layout *l, pl_compress_ws *w, int32_t dim)
     if (dim == PL_HEAD_DIM && l->ops->compress_state_bytes(128, dim) > state)
         state = l->ops->compress_state_bytes(128, dim);
     w->draft_state_bytes = (state + 63) / 64 * 64;
-    w->kv = acc(l, l->n, (uint64_t)(2 * dim));
-    w->gate = acc(l, l->n, (uint64_t)(2 * dim));
+    w->kv = acc(l, l->n, 2 * (uint64_t)dim);
+    w->gate = acc(l, l->n, 2 * (uint64_t)dim);
     w->pooled = act(l, entries, (uint64_t)dim);
     w->position = piece(l, entries, sizeof *w->position);
     w->cos = acc(l, entries, PL_ROPE_PAIRS);

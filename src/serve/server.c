@@ -308,7 +308,7 @@ static pl_status run_threads(pl_serve *s, address *a, const pl_engine_params *en
     s->stopping = true;
     pthread_cond_broadcast(&s->to_prepare);
     pthread_mutex_unlock(&s->lock);
-    (void)pthread_kill(signals, SIGTERM);
+    (void)pthread_kill(signals, SIGINT);
     (void)pthread_join(signals, NULL);
     if (prepares)
         (void)pthread_join(preparing, NULL);

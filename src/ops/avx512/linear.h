@@ -83,7 +83,11 @@ INLINE __m512i expand_pair(kind k, __m512i d, int i)
     case FP8:
         return e4m3_words(i == 0 ? d : _mm512_srli_epi16(d, 8));
     case FP4:
-        return e2m1_words(i == 0 ? d : _mm512_srli_epi16(d, 4 * (unsigned)i));
+        /* Shifts of the instruction itself: a count that is an expression is none to every compiler. */
+        return e2m1_words(i == 0   ? d
+                          : i == 1 ? _mm512_srli_epi16(d, 4)
+                          : i == 2 ? _mm512_srli_epi16(d, 8)
+                                   : _mm512_srli_epi16(d, 12));
     default:
         return d;
     }
