@@ -211,9 +211,9 @@ run_suite()
         ;;
     asan)
         configure build-asan gcc $checked -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
-        compile build-asan unit cli kernels fuzz f64-nano-exact &&
+        compile build-asan unit cli kernels fuzz digest-nano &&
             run_tests build-asan --suite unit --suite cli --suite kernels --suite fuzz --timeout-multiplier 15 &&
-            run_tests build-asan --suite model --timeout-multiplier 15 f64-nano-exact
+            run_tests build-asan --suite model --timeout-multiplier 15 digest-nano
         ;;
     tsan)
         configure build-tsan gcc $checked -Db_sanitize=thread
