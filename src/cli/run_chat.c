@@ -243,7 +243,7 @@ static pl_status speak(chat *c, const pl_request_params *ask, pl_error *err)
         pl_output_parser_finish(c->parser) != PL_OK || c->failed)
         s = s == PL_OK ? pl_error_set(err, PL_ERR_NOMEM, "chat: out of memory for the answer") : s;
     set_reasoning(c, false);
-    putchar('\n');
+    puts(interrupted ? "\n(ended by Ctrl-C)" : "");
     return s;
 }
 

@@ -253,19 +253,33 @@ case_conversation_goes_on_after_what_is_wrong()
     expect_out 'not UTF-8' 'Hello\. Ask me for a verse'
 }
 
+# seen PATTERN: waits until the terminal shows it, a minute at most.
+seen()
+{
+    for _ in $(seq 600); do
+        tr '\r' '\n' <screen | grep -q "$1" && return
+        sleep 0.1
+    done
+}
+
+# Each key is pressed when what it answers is on the screen. Where the answer ends depends on the moment, so the
+# next one has a conversation of its own.
 case_conversation_is_interrupted()
 {
     [ -d "$demo" ] || skip 'the demo model is not here'
     command -v script >/dev/null || skip 'script (bsdutils) makes the terminal'
+    : >screen
     {
+        seen '^> '
         printf 'Continue: And the LORD spake unto Moses,\n'
-        sleep 2
+        seen 'king of'
         printf '\003'
-        sleep 1
-        printf 'Hello\n/quit\n'
-    } | script -qec "$program run $demo" /dev/null | tr -d '\r' >out
+        seen 'ended by Ctrl-C'
+        printf '/clear\nHello\n/quit\n'
+    } | script -qefc "$program run $demo" screen >/dev/null
+    tr -d '\r' <screen >out
     : >err
     status=0
     last_command='a conversation, interrupted'
-    expect_out 'Hello\. Ask me for a verse'
+    expect_out '^\(ended by Ctrl-C\)$' 'Hello\. Ask me for a verse'
 }
