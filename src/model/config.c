@@ -6,8 +6,6 @@
  * is checked in checkpoint.c, not here. */
 #include "model/config.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <float.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -16,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/file_text.h"
 
 /* The official files have 2 KiB. jansson needs up to 50 bytes of heap per byte of text, so that this also
  * bounds what a hostile file can make us allocate. */
@@ -475,26 +473,6 @@ pl_status pl_config_parse(const char *name, const char *text, size_t length, pl_
 
 /* ---- the file */
 
-static pl_status read_text(const char *path, int fd, char **text, size_t *length, pl_error *err)
-{
-    size_t n = 0;
-
-    *text = malloc(CONFIG_MAX_BYTES + 1);
-    if (!*text)
-        return pl_error_set(err, PL_ERR_NOMEM, "%s: no memory to read it", path);
-    for (;;) {
-        ssize_t got = read(fd, *text + n, CONFIG_MAX_BYTES + 1 - n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return pl_error_set(err, PL_ERR_IO, "%s: cannot read (got %s)", path, strerror(errno));
-        if (got == 0 || (n += (size_t)got) > CONFIG_MAX_BYTES)
-            break;
-    }
-    *length = n;
-    return PL_OK;
-}
-
 pl_status pl_config_read(const char *path, pl_config *config, pl_error *err)
 {
     char file[4096];
@@ -502,23 +480,13 @@ pl_status pl_config_read(const char *path, pl_config *config, pl_error *err)
     size_t length = 0;
     struct stat st;
     pl_status s;
-    int fd, n;
+    int n;
 
     n = snprintf(file, sizeof file, "%s%s", path,
                  stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? "/config.json" : "");
     if (n < 0 || (size_t)n >= sizeof file)
         return pl_error_set(err, PL_ERR_INVALID, "%s: path is too long", path);
-    fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hang */
-    if (fd < 0)
-        return pl_error_set(err, errno == ENOENT || errno == ENOTDIR ? PL_ERR_NOT_FOUND : PL_ERR_IO,
-                            "%s: cannot open (got %s)", file, strerror(errno));
-    if (fstat(fd, &st) != 0)
-        s = pl_error_set(err, PL_ERR_IO, "%s: cannot read (got %s)", file, strerror(errno));
-    else if (!S_ISREG(st.st_mode))
-        s = pl_error_set(err, PL_ERR_INVALID, "%s: not a regular file", file);
-    else
-        s = read_text(file, fd, &text, &length, err);
-    close(fd);
+    s = pl_file_text_read(file, CONFIG_MAX_BYTES, &text, &length, err);
     if (s == PL_OK)
         s = pl_config_parse(file, text, length, config, err);
     free(text);

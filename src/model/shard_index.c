@@ -1,14 +1,11 @@
 /* model.safetensors.index.json: {"metadata": {..}, "weight_map": {TENSOR: FILE, ..}}, tens of megabytes for
  * large models, hence pulled and not built. Whether the shards agree is found while they are read. */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/file_text.h"
 #include "model/checkpoint_impl.h"
 #include "model/json_pull.h"
 #include "model/safetensors.h"
@@ -136,51 +133,21 @@ pl_status pl__checkpoint_parse_index(pl_checkpoint *c, const char *name, const c
     return s;
 }
 
-static pl_status read_text(const char *file, int fd, char **text, size_t *length, pl_error *err)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) != 0)
-        return pl_error_set(err, PL_ERR_IO, "%s: cannot read (got %s)", file, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return pl_error_set(err, PL_ERR_INVALID, "%s: not a regular file", file);
-    if (st.st_size > PL_MAX_INDEX_BYTES)
-        return pl_error_set(err, PL_ERR_CORRUPT,
-                            "%s: too large (got %" PRId64 " bytes, want at most %d)", file,
-                            (int64_t)st.st_size, PL_MAX_INDEX_BYTES);
-    *length = (size_t)st.st_size;
-    *text = malloc(*length + 1);
-    if (!*text)
-        return pl_error_set(err, PL_ERR_NOMEM, "%s: no memory for %zu bytes", file, *length);
-    for (size_t done = 0; done < *length;) {
-        ssize_t got = read(fd, *text + done, *length - done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return pl_error_set(err, PL_ERR_IO, "%s: cannot read (got %s)", file,
-                                got < 0 ? strerror(errno) : "a shorter file than before");
-        done += (size_t)got;
-    }
-    return PL_OK;
-}
-
 pl_status pl__checkpoint_read_index(pl_checkpoint *c, bool *found, pl_error *err)
 {
     char file[4096], *text = NULL;
     size_t length = 0;
+    pl_error reason;
     pl_status s;
-    int fd;
 
     *found = false;
     PL_TRY(pl__checkpoint_file(c, PL_INDEX_FILE, file, sizeof file, err));
-    fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 && errno == ENOENT)
+    s = pl_file_text_read(file, PL_MAX_INDEX_BYTES, &text, &length, &reason);
+    if (s == PL_ERR_NOT_FOUND)
         return PL_OK;
-    if (fd < 0)
-        return pl_error_set(err, PL_ERR_IO, "%s: cannot open (got %s)", file, strerror(errno));
+    if (s != PL_OK)
+        return pl_error_set(err, s, "%s", reason.msg);
     *found = true;
-    s = read_text(file, fd, &text, &length, err);
-    close(fd);
     if (s == PL_OK)
         s = pl__checkpoint_parse_index(c, file, text, length, err);
     free(text);

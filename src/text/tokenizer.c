@@ -1,13 +1,13 @@
 /* A tokenizer's life and its table of tokens. */
 #include "text/tokenizer.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/file_text.h"
 
 pl_status pl_tokenizer_open_memory(const char *name, const char *json, size_t json_bytes,
                                    pl_tokenizer **out, pl_error *err)
@@ -19,37 +19,6 @@ pl_status pl_tokenizer_open_memory(const char *name, const char *json, size_t js
     PL_TRY(pl__source_read(name, json, json_bytes, &source, err));
     status = pl__tokenizer_build(name, &source, out, err);
     pl__source_free(&source);
-    return status;
-}
-
-/* Reads at most PL_SOURCE_MAX_BYTES + 1: one more than is accepted, so that a longer file is seen. */
-static pl_status read_file(const char *path, char **text, size_t *n_bytes, pl_error *err)
-{
-    FILE *f = fopen(path, "rb");
-    size_t room = 1 << 16;
-    pl_status status = PL_OK;
-
-    *text = NULL;
-    *n_bytes = 0;
-    if (!f)
-        return pl_error_set(err, errno == ENOENT || errno == ENOTDIR ? PL_ERR_NOT_FOUND : PL_ERR_IO,
-                            "%s: cannot open (got %s)", path, strerror(errno));
-    for (;;) {
-        char *larger = realloc(*text, room);
-
-        if (!larger) {
-            status = pl_error_set(err, PL_ERR_NOMEM, "%s: out of memory while reading it", path);
-            break;
-        }
-        *text = larger;
-        *n_bytes += fread(*text + *n_bytes, 1, room - *n_bytes, f);
-        if (*n_bytes < room || room > PL_SOURCE_MAX_BYTES)
-            break;
-        room = 2 * room <= PL_SOURCE_MAX_BYTES ? 2 * room : (size_t)PL_SOURCE_MAX_BYTES + 1;
-    }
-    if (status == PL_OK && ferror(f))
-        status = pl_error_set(err, PL_ERR_IO, "%s: cannot read (got %s)", path, strerror(errno));
-    fclose(f);
     return status;
 }
 
@@ -66,7 +35,7 @@ pl_status pl_tokenizer_open(const char *path, pl_tokenizer **out, pl_error *err)
             return pl_error_set(err, PL_ERR_NOMEM, "%s: out of memory", path);
         path = inside;
     }
-    status = read_file(path, &text, &n_bytes, err);
+    status = pl_file_text_read(path, PL_SOURCE_MAX_BYTES, &text, &n_bytes, err);
     if (status == PL_OK)
         status = pl_tokenizer_open_memory(path, text, n_bytes, out, err);
     free(text);
