@@ -60,6 +60,12 @@ typedef struct pl_engine_params {
     /* How weights are read: "direct", past the page cache (UNSUPPORTED where the file system cannot); "buffered"; NULL or
      * "auto": direct, unless the files are in the page cache or cannot be read so. Borrowed during the call. */
     const char *load;
+    /* Executors of this process, each with its share of heads, experts and vocabulary, with activations and caches of its
+     * own; 0: one. No number changes a bit, and none is faster here: they show what ranks on several hosts would do. */
+    int ranks;
+    /* What the kernel may hold for the caller's sockets: only in charged_bytes of the plan, as no page of it is this
+     * process's. 0: none. */
+    uint64_t socket_bytes;
 } pl_engine_params;
 
 enum { PL_MAX_SPECULATIVE = 8 };
@@ -89,8 +95,9 @@ typedef struct pl_plan_region {
 typedef struct pl_plan_totals {
     uint64_t total_bytes;    /* of all regions */
     uint64_t resident_bytes; /* of it, what is present from the first step on: all */
-    uint64_t charged_bytes; /* and page tables and kernel stacks: what a control group is charged */
-    uint64_t budget_bytes;  /* memory_bytes of the parameters; 0: none */
+    uint64_t
+        charged_bytes; /* and page tables, kernel stacks, sockets: what a control group is charged */
+    uint64_t budget_bytes; /* memory_bytes of the parameters; 0: none */
     bool fits;
 
     /* Of one request; the slope is exact for each whole 128 tokens. */
@@ -104,6 +111,12 @@ typedef struct pl_plan_totals {
     int64_t requests_at_max_model_len, tokens_for_one_request;
 
     int num_speculative_tokens;
+
+    int ranks;
+    uint64_t rank_bytes; /* of the total, what each rank has for itself: activations and caches */
+
+    /* What charged_bytes has beside the total. */
+    uint64_t page_table_bytes, kernel_stack_bytes, socket_bytes;
 } pl_plan_totals;
 
 /* Plans for a checkpoint folder, from its headers, or for a config.json alone; both give the same plan. Reads no

@@ -154,3 +154,11 @@ void pl_state_rewind(pl_state *s, int32_t n)
         s->n = n;
     }
 }
+
+void pl_state_rewind_mtp(pl_state *s, int32_t n)
+{
+    for (; s; s = s->next_rank) {
+        assert(0 <= n && n <= s->n_mtp);
+        s->n_mtp = n;
+    }
+}

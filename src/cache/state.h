@@ -69,6 +69,9 @@ void pl_state_copy(pl_state *dst, const pl_state *src);
 /* Takes back what lies behind the first n positions; n_settled <= n <= s->n. */
 void pl_state_rewind(pl_state *s, int32_t n);
 
+/* The same for what the mtp block did on its own drafts; n <= s->n_mtp. */
+void pl_state_rewind_mtp(pl_state *s, int32_t n);
+
 /* Width of a compressor's raw rows in elements. */
 static inline int32_t pl_compressor_width(int32_t ratio, int32_t dim)
 {

@@ -33,5 +33,6 @@ pl_engine_params pl_engine_options_params(const pl_engine_options *o)
     if (o->max_num_batched_tokens)
         p.max_num_batched_tokens = (int)o->max_num_batched_tokens;
     p.num_speculative_tokens = (int)o->num_speculative_tokens;
+    p.ranks = (int)o->ranks;
     return p;
 }

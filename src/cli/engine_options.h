@@ -8,6 +8,7 @@
 
 typedef struct pl_engine_options {
     int64_t threads, max_model_len, max_num_seqs, max_num_batched_tokens, num_speculative_tokens;
+    int64_t ranks;
     uint64_t memory, kv_cache_memory;
     const char *level, *load;
 } pl_engine_options;
@@ -53,6 +54,9 @@ extern const char *const pl_engine_options_loads[];
      .help = "drafts of a request in a step, 0 to 8; they change no bit; default: 0",                 \
      .offset = PL_ENGINE_OPTION_AT(type, field, num_speculative_tokens), .min = 0,                   \
      .max = PL_MAX_SPECULATIVE},                                                                     \
+    {.name = "--ranks", .kind = PL_OPTION_INT, .value = "N",                                         \
+     .help = "executors in this process, each with its share of the model; no bit changes; default: 1", \
+     .offset = PL_ENGINE_OPTION_AT(type, field, ranks), .min = 1, .max = 64},                        \
     {.name = "--kv-cache-dtype", .kind = PL_OPTION_CALL, .value = "TYPE",                            \
      .help = "auto, fp8, fp8_ds_mla: all the same, the model's own format",                          \
      .call = pl_engine_options_kv_dtype},                                                            \

@@ -64,6 +64,16 @@ static void print_reserve(pl_out *j, const pl_plan_report *report)
     pl_out_close(j, '[');
 }
 
+/* What charged_bytes has beside total_bytes. */
+static void print_charged(pl_out *j, const pl_plan_totals *t)
+{
+    pl_out_open(j, "charged", '{');
+    pl_out_uint(j, "page_table_bytes", t->page_table_bytes);
+    pl_out_uint(j, "kernel_stack_bytes", t->kernel_stack_bytes);
+    pl_out_uint(j, "socket_bytes", t->socket_bytes);
+    pl_out_close(j, '{');
+}
+
 void pl_plan_print_json(const pl_plan_report *report)
 {
     const pl_plan *plan = report->plan;
@@ -93,7 +103,10 @@ void pl_plan_print_json(const pl_plan_report *report)
     pl_out_int(&j, "max_num_seqs", t.max_num_seqs);
     pl_out_int(&j, "max_num_batched_tokens", t.max_num_batched_tokens);
     pl_out_int(&j, "threads", t.threads);
+    pl_out_int(&j, "ranks", t.ranks);
     pl_out_close(&j, '{');
+    pl_out_uint(&j, "rank_bytes", t.rank_bytes);
+    print_charged(&j, &t);
     print_reserve(&j, report);
     print_what_if(&j, report);
     pl_out_close(&j, '{');

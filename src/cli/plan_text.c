@@ -54,6 +54,17 @@ static void print_reserve(const pl_plan_report *report)
                   report->reserve[i].formula);
 }
 
+static void print_charged(const pl_plan_totals *t)
+{
+    char sockets[48] = "", text[128];
+
+    if (t->socket_bytes)
+        (void)snprintf(sockets, sizeof sockets, ", sockets %" PRIu64, t->socket_bytes);
+    (void)snprintf(text, sizeof text, "with page tables %" PRIu64 ", kernel stacks %" PRIu64 "%s",
+                   t->page_table_bytes, t->kernel_stack_bytes, sockets);
+    print_row("charged to a control group", "", t->charged_bytes, text);
+}
+
 void pl_plan_print_text(const pl_plan_report *report)
 {
     const pl_plan *plan = report->plan;
@@ -70,12 +81,14 @@ void pl_plan_print_text(const pl_plan_report *report)
     for (int p = 0; p < PL_PLAN_PART_COUNT; p++)
         print_row("sum", pl_plan_part_name((pl_plan_part)p), parts[p], "");
     print_row("total", "", t.total_bytes, "");
-    print_row("charged to a control group", "", t.charged_bytes,
-              "with page tables and kernel stacks");
+    print_charged(&t);
     if (t.budget_bytes)
         print_row("line", "", t.budget_bytes, "");
     printf("\n%d requests at once, %d tokens each; %d tokens a step; %d threads\n", t.max_num_seqs,
            t.max_model_len, t.max_num_batched_tokens, t.threads);
+    if (t.ranks > 1)
+        printf("%d ranks: %" PRIu64 " bytes each for activations and caches; all else they share\n",
+               t.ranks, t.rank_bytes);
     printf("one request: %" PRIu64 " bytes and %" PRIu64 " for each 128 tokens (%.1f a token)\n",
            t.request_fixed_bytes, t.request_bytes_per_128_tokens,
            (double)t.request_bytes_per_128_tokens / 128);

@@ -167,7 +167,7 @@ pl_status pl__draft(pl_engine *e, pl_error *err)
         pl_state *state = e->parts.step_seqs[s].state;
 
         if (state->n_mtp > state->n)
-            state->n_mtp = state->n;
+            pl_state_rewind_mtp(state, state->n);
     }
     return PL_OK;
 }

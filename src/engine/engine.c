@@ -139,6 +139,8 @@ static pl_status open_with(pl_engine *e, pl_checkpoint *c, const pl_engine_param
     PL_TRY(open_tokenizer(e, pl_checkpoint_path(c), err));
     PL_TRY(pl_pool_create(&(pl_pool_params){.n_workers = s->n_workers, .no_pin = params->no_pin},
                           &e->pool, err));
+    if (s->limits.n_ranks > 1)
+        PL_TRY(pl_ranks_create(s->limits.n_ranks, &e->ranks, err));
     PL_TRY(carve(e, err));
     PL_TRY(map(e, pl_weights_bytes(c), &e->weights_memory, err));
     pl_checkpoint_on_progress(c, params->on_load, params->on_load_user);
@@ -147,6 +149,8 @@ static pl_status open_with(pl_engine *e, pl_checkpoint *c, const pl_engine_param
     PL_TRY(pl_weights_load_as(c, e->weights_memory.base, &load, &e->weights, &e->load, err));
     PL_TRY(pl_forward_init(e->parts.forward, e->weights, s->ops, e->pool, &s->limits, &e->forward,
                            err));
+    if (e->ranks)
+        PL_TRY(pl_forward_set_ranks(e->forward, e->ranks, err));
     pl__requests_init(e);
     return PL_OK;
 }
@@ -199,6 +203,7 @@ void pl_engine_close(pl_engine *e)
     pl_mem_unmap(&e->weights_memory);
     pl_mem_unmap(&e->cache_memory);
     pl_mem_unmap(&e->work_memory);
+    pl_ranks_destroy(e->ranks);
     pl_pool_destroy(e->pool);
     pl_tokenizer_close(e->tokenizer);
     pl_plan_destroy(e->plan);

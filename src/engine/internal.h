@@ -41,6 +41,7 @@ struct pl_engine {
     pl_plan *plan;
     pl_tokenizer *tokenizer;
     pl_pool *pool;
+    pl_ranks *ranks; /* NULL: one */
     pl_weights *weights;
     pl_load_report load;
     pl_forward *forward;

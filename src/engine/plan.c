@@ -45,6 +45,8 @@ static pl_status check_params(const pl_engine_params *p, const pl_config *c, pl_
     PL_CHECK(p->num_speculative_tokens >= 0 && p->num_speculative_tokens <= PL_MAX_SPECULATIVE, err,
              "num_speculative_tokens: out of range (got %d, want 0 to %d)",
              p->num_speculative_tokens, PL_MAX_SPECULATIVE);
+    PL_CHECK(p->ranks >= 0 && p->ranks <= PL_MAX_RANKS, err,
+             "ranks: out of range (got %d, want 0 to %d)", p->ranks, PL_MAX_RANKS);
     PL_CHECK(p->max_queued >= 0 && p->max_queued <= MAX_QUEUED, err,
              "max_queued: out of range (got %d, want 0 to %d)", p->max_queued, MAX_QUEUED);
     PL_CHECK(c->max_position_embeddings >= PL_MIN_MODEL_LEN, err,
@@ -77,6 +79,9 @@ static pl_status finish(pl_plan *plan, const pl_engine_params *params, pl_error 
              params->num_speculative_tokens);
     PL_TRY(choose_level(params->level, &plan->level, err));
     plan->params.level = pl_level_name(plan->level);
+    PL_CHECK(params->ranks <= 1 || pl__engine_ops(plan->level)->shard_sum, err,
+             "ranks: level %s has no shards, its sums are whole (got %d, want 1)",
+             plan->params.level, params->ranks);
     if (params->threads == 0)
         plan->params.threads = pl_cpu_default_threads();
     return pl__plan_fit(plan, err);

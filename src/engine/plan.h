@@ -62,7 +62,7 @@ typedef struct pl_engine_parts {
     void *forward;              /* for pl_forward_init */
     void *load_buffers;         /* for pl_weights_load_as */
     pl_request *requests;       /* [max_num_seqs + max_queued] */
-    pl_state *states;           /* [max_num_seqs] */
+    pl_state *states;           /* [n_ranks][max_num_seqs], those of a request a chain */
     int32_t *free_places;       /* [max_num_seqs] */
     int32_t *outputs;           /* [max_num_seqs][max_len] */
     float *logprobs;            /* the same */

@@ -151,12 +151,28 @@ static pl_status advise(pl_plan *plan, uint64_t caches, pl_error *err)
 }
 
 /* What a control group is charged beside: page tables (8 bytes of each 4 KiB, whatever the size of the pages
- * turns out to be, and a page for each level above), and the kernel's stack of each thread. */
-static uint64_t kernel_bytes(uint64_t total, int n_threads)
+ * turns out to be, and a page for each level above), the kernel's stack of each thread, and what the caller says of
+ * its sockets. */
+static void fill_charged(const pl_plan *plan, pl_plan_totals *t)
 {
     enum { LEVELS = 4 * 4096, STACK = 16 << 10 };
+    const pl_engine_shape *s = &plan->shape;
 
-    return total / 512 + LEVELS + (uint64_t)n_threads * STACK;
+    t->page_table_bytes = t->total_bytes / 512 + LEVELS;
+    t->kernel_stack_bytes = (uint64_t)(s->n_workers + s->limits.n_ranks - 1) * STACK;
+    t->socket_bytes = plan->params.socket_bytes;
+    t->charged_bytes =
+        t->total_bytes + t->page_table_bytes + t->kernel_stack_bytes + t->socket_bytes;
+}
+
+/* Activations and caches: every other region all ranks share. */
+static uint64_t rank_bytes(const pl_plan *plan)
+{
+    const pl_regions *t = &plan->regions;
+
+    return (pl_regions_bytes_of(t, "forward.step") + pl_regions_bytes_of(t, "forward.halves") +
+            pl_regions_bytes_of(t, "forward.logits") + pl_regions_bytes_of(t, "cache")) /
+           (uint64_t)plan->shape.limits.n_ranks;
 }
 
 static pl_status fill_totals(pl_plan *plan, pl_error *err)
@@ -166,19 +182,22 @@ static pl_status fill_totals(pl_plan *plan, pl_error *err)
         pl_forward_state_shape(&plan->model.config, s->ops, plan->model.has_mtp, &s->limits);
     pl_cache_geometry g = pl_cache_geometry_of(&state);
     pl_plan_totals *t = &plan->totals;
-    uint64_t caches = pl_regions_bytes_of(&plan->regions, "cache");
+    const uint64_t caches = pl_regions_bytes_of(&plan->regions, "cache");
+    const uint64_t n_ranks = (uint64_t)s->limits.n_ranks;
 
     t->total_bytes = pl_regions_bytes(&plan->regions, PL_REGION_PART_COUNT);
     t->resident_bytes = t->total_bytes;
-    t->charged_bytes = t->total_bytes + kernel_bytes(t->total_bytes, s->n_workers);
+    fill_charged(plan, t);
     t->budget_bytes = plan->params.memory_bytes;
-    t->request_fixed_bytes = pl_cache_fixed_bytes(&g);
-    t->request_bytes_per_128_tokens = pl_cache_block_bytes(&g);
+    t->request_fixed_bytes = n_ranks * pl_cache_fixed_bytes(&g);
+    t->request_bytes_per_128_tokens = n_ranks * pl_cache_block_bytes(&g);
     t->max_model_len = s->limits.max_len;
     t->max_num_seqs = s->max_num_seqs;
     t->max_num_batched_tokens = s->limits.max_tokens;
     t->threads = s->n_workers;
     t->num_speculative_tokens = s->n_speculative;
+    t->ranks = s->limits.n_ranks;
+    t->rank_bytes = rank_bytes(plan);
     PL_TRY(fits(plan, s, &t->fits, err));
     PL_TRY(find_capacity(plan, err));
     if (plan->params.kv_cache_memory_bytes)
@@ -202,6 +221,7 @@ pl_status pl__plan_fit(pl_plan *plan, pl_error *err)
         .program_bytes = p->program_bytes,
         .limits.max_tokens = p->max_num_batched_tokens,
         .limits.max_len = p->max_model_len,
+        .limits.n_ranks = p->ranks > 1 ? p->ranks : 1,
     };
     set(&plan->shape, NUM_SEQS, p->max_num_seqs);
     if (p->max_model_len == 0)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/pool.h"
+#include "comm/comm.h"
 #include "engine/internal.h"
 #include "ops/ops.h"
 
@@ -15,14 +16,14 @@ static void layout_requests(const pl_engine_shape *s, pl_regions *t, pl_arena *a
                             pl_engine_parts *p)
 {
     size_t n = (size_t)s->max_num_seqs + (size_t)s->max_queued, seqs = (size_t)s->max_num_seqs;
-    size_t tokens = (size_t)s->limits.max_len;
+    size_t tokens = (size_t)s->limits.max_len, states = (size_t)s->limits.n_ranks * seqs;
 
     pl_region_begin(t, a, "engine.requests", "engine");
     p->requests = pl_arena_array(a, n, sizeof *p->requests, 0);
-    p->states = pl_arena_array(a, seqs, sizeof *p->states, 0);
+    p->states = pl_arena_array(a, states, sizeof *p->states, 0);
     p->free_places = pl_arena_array(a, seqs, sizeof *p->free_places, 0);
     pl_region_end(t, "%zu requests * %zu + up(%zu places * %zu, 64) + up(%zu places * %zu, 64)", n,
-                  sizeof *p->requests, seqs, sizeof *p->states, seqs, sizeof *p->free_places);
+                  sizeof *p->requests, states, sizeof *p->states, seqs, sizeof *p->free_places);
     pl_region_begin(t, a, "engine.outputs", "engine");
     p->outputs = pl_arena_array(a, seqs * tokens, sizeof *p->outputs, 0);
     p->logprobs = pl_arena_array(a, seqs * tokens, sizeof *p->logprobs, 0);
@@ -70,26 +71,41 @@ static void layout_drafts(const pl_engine_shape *s, pl_regions *t, pl_arena *a, 
                   tokens, seqs, sizeof *p->draft_seqs, seqs, seqs, sizeof *p->draft_requests);
 }
 
-/* States lie in an arena of their own, one request after the other; its regions go across them. */
+/* The states of all requests at one rank after those at the rank before. */
+static void layout_states(const pl_engine_shape *s, const pl_state_shape *shape, pl_arena *a,
+                          pl_state *states)
+{
+    const int32_t n = s->max_num_seqs;
+    pl_state counted;
+
+    for (int32_t i = 0; i < s->limits.n_ranks * n; i++) {
+        pl_state_layout(states ? &states[i] : &counted, a, shape);
+        if (states && i >= n)
+            states[i - n].next_rank = &states[i];
+    }
+}
+
+/* States lie in an arena of their own; its regions go across them. */
 static void layout_cache(const pl_engine_shape *s, pl_regions *t, pl_arena *a, pl_engine_parts *p)
 {
     pl_state_shape shape =
         pl_forward_state_shape(&s->model->config, s->ops, s->model->has_mtp, &s->limits);
     pl_cache_geometry g = pl_cache_geometry_of(&shape);
-    const uint64_t n = (uint64_t)s->max_num_seqs;
-    pl_state counted;
+    const uint64_t n = (uint64_t)s->max_num_seqs, n_ranks = (uint64_t)s->limits.n_ranks;
+    char ranks[32] = "";
 
-    for (int32_t i = 0; i < s->max_num_seqs; i++)
-        pl_state_layout(p->states ? &p->states[i] : &counted, a, &shape);
+    if (n_ranks > 1)
+        (void)snprintf(ranks, sizeof ranks, "%" PRIu64 " ranks * ", n_ranks);
+    layout_states(s, &shape, a, p->states);
     for (int32_t i = 0; i < g.n_parts; i++) {
         const pl_cache_part *part = &g.part[i];
         char name[PL_REGION_NAME_BYTES];
 
         (void)snprintf(name, sizeof name, "cache.%s", part->name);
-        pl_region_add(t, name, "cache", PL_REGION_EXACT, n * pl_cache_part_bytes(&g, part),
-                      "%" PRIu64 " requests * %d layers * %d * up(%" PRId64 " * %" PRIu64 ", 64)",
-                      n, part->n_layers, part->n_pieces, part->per_block ? g.n_blocks : 1,
-                      part->piece_bytes);
+        pl_region_add(
+            t, name, "cache", PL_REGION_EXACT, n_ranks * n * pl_cache_part_bytes(&g, part),
+            "%s%" PRIu64 " requests * %d layers * %d * up(%" PRId64 " * %" PRIu64 ", 64)", ranks, n,
+            part->n_layers, part->n_pieces, part->per_block ? g.n_blocks : 1, part->piece_bytes);
     }
     /* A row that no formula can give: the table then tells that the closed form is wrong. */
     if (pl_regions_bytes_of(t, "cache") != pl_arena_planned_peak_bytes(a))
@@ -113,6 +129,14 @@ static void add_others(const pl_engine_shape *s, pl_regions *t, const pl_arena *
                   "%d threads * %d", s->n_workers - 1, PL_POOL_STACK_BYTES);
     pl_region_add(t, "pool.record", "base", PL_REGION_EXACT, pl_pool_heap_bytes(s->n_workers),
                   "%zu", pl_pool_heap_bytes(s->n_workers));
+    if (s->limits.n_ranks > 1) {
+        const int n = s->limits.n_ranks;
+
+        pl_region_add(t, "ranks.stacks", "comm", PL_REGION_EXACT, pl_ranks_stacks_bytes(n),
+                      "%d threads * %d", n - 1, PL_POOL_STACK_BYTES);
+        pl_region_add(t, "ranks.record", "comm", PL_REGION_EXACT, pl_ranks_heap_bytes(n), "%zu",
+                      pl_ranks_heap_bytes(n));
+    }
     pl_region_add(t, "heap.headers", "model", PL_REGION_CAPPED,
                   s->model->n_tensors * PL_HEADER_BYTES_PER_TENSOR, "%" PRIu64 " tensors * %d",
                   s->model->n_tensors, PL_HEADER_BYTES_PER_TENSOR);

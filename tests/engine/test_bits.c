@@ -1,4 +1,4 @@
-/* The second promise, at the engine: a request's bits do not depend on chunk, threads, company, order or level.
+/* The second promise, at the engine: a request's bits do not depend on chunk, threads, company, order, level or ranks.
  *
  * argv[1] is the checkpoint; argv[2] "levels" compares levels only. PL_ENGINE_FULL=1 runs the whole product of
  * chunks, threads and company. */
@@ -163,6 +163,39 @@ static void test_levels(void **state)
         skip();
 }
 
+/* Ranks in one process, with and without drafts: every request's bits, and the plan that was carved. Level scalar takes
+ * longer: it runs the number that divides nothing. */
+static void test_ranks(void **state)
+{
+    static const int order[N] = {1, 3, 0, 2};
+    static const struct {
+        int n_ranks, n_drafts;
+        const char *level;
+    } cases[] = {{2, 0, NULL}, {3, 2, "scalar"}, {8, 2, NULL}};
+
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        pl_engine_params p = small_params();
+        pl_engine *e;
+        pl_plan_totals t;
+        result got[N];
+        char what[64];
+
+        p.ranks = cases[c].n_ranks;
+        p.num_speculative_tokens = cases[c].n_drafts;
+        p.level = cases[c].level;
+        e = open_engine(checkpoint, &p);
+        t = pl_plan_totals_of(pl_engine_plan(e));
+        assert_int_equal(t.ranks, cases[c].n_ranks);
+        run_all(e, requests, n_requests, n_requests == N ? order : NULL, got);
+        for (int i = 0; i < n_requests; i++) {
+            snprintf(what, sizeof what, "request %d, %d ranks, %d drafts", i, cases[c].n_ranks,
+                     cases[c].n_drafts);
+            check_same_result(what, &got[i], &reference[i]);
+        }
+        pl_engine_close(e);
+    }
+}
+
 /* More requests than places: the later ones wait, and that changes nothing either. */
 static void test_queueing(void **state)
 {
@@ -197,6 +230,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_references_differ),
         cmocka_unit_test(test_chunks_threads_and_company),
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_queueing),
         cmocka_unit_test(test_levels),
     };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pool.h"
 #include "engine_support.h"
 #include "model/checkpoint.h"
 #include "plan/formula.h"
@@ -91,6 +92,66 @@ static void test_totals_are_sums(void **state)
     assert_int_equal(sum, pl_plan_totals_of(plan).total_bytes);
     assert_int_equal(weights, data_bytes(checkpoint_path("nano")));
     assert_true(pl_plan_totals_of(plan).charged_bytes > sum);
+    pl_plan_destroy(plan);
+}
+
+/* What each further rank takes is what the plan says of it; weights and the rest do not grow. */
+static void test_ranks_are_planned(void **state)
+{
+    pl_engine_params p = small_params();
+    pl_plan *one = plan_of(checkpoint_path("nano"), &p), *two, *three;
+    const pl_plan_totals a = pl_plan_totals_of(one);
+    pl_plan_totals b, c;
+    pl_engine *e;
+    pl_error err;
+
+    p.ranks = 2;
+    two = plan_of(checkpoint_path("nano"), &p);
+    p.ranks = 3;
+    three = plan_of(checkpoint_path("nano"), &p);
+    b = pl_plan_totals_of(two);
+    c = pl_plan_totals_of(three);
+    assert_int_equal(a.ranks, 1);
+    assert_int_equal(c.ranks, 3);
+    assert_int_equal(c.rank_bytes, b.rank_bytes);
+    assert_true(b.rank_bytes > a.rank_bytes); /* the parts of shards */
+    /* Beside it a stack, records, and the rounding of what they lie in. */
+    assert_in_range(c.total_bytes - b.total_bytes, c.rank_bytes + PL_POOL_STACK_BYTES - 8192,
+                    c.rank_bytes + PL_POOL_STACK_BYTES + 16384);
+    assert_int_equal(c.request_fixed_bytes, 3 * a.request_fixed_bytes);
+    assert_int_equal(c.request_bytes_per_128_tokens, 3 * a.request_bytes_per_128_tokens);
+    e = open_engine("nano", &p);
+    check_same_plan(three, pl_engine_plan(e));
+    pl_engine_close(e);
+    pl_plan_destroy(one);
+    pl_plan_destroy(two);
+    pl_plan_destroy(three);
+    p.ranks = 65;
+    check_error(pl_plan_create(checkpoint_path("nano"), &p, &one, &err), PL_ERR_INVALID, &err,
+                "ranks", "got 65", "0 to 64", NULL);
+    p.ranks = 2;
+    p.level = "f64";
+    check_error(pl_plan_create(checkpoint_path("nano"), &p, &one, &err), PL_ERR_INVALID, &err,
+                "ranks: level f64", "got 2", NULL);
+}
+
+/* What a control group is charged beside the total, row by row. */
+static void test_charged_is_a_sum(void **state)
+{
+    pl_engine_params p = small_params();
+    pl_plan *plan;
+    pl_plan_totals t;
+
+    p.threads = 3;
+    p.ranks = 2;
+    p.socket_bytes = 12345;
+    plan = plan_of(checkpoint_path("nano"), &p);
+    t = pl_plan_totals_of(plan);
+    assert_int_equal(t.socket_bytes, 12345);
+    assert_int_equal(t.kernel_stack_bytes, 4 * (16 << 10)); /* 3 workers, another rank */
+    assert_true(t.page_table_bytes > t.total_bytes / 4096 * 8);
+    assert_int_equal(t.charged_bytes,
+                     t.total_bytes + t.page_table_bytes + t.kernel_stack_bytes + t.socket_bytes);
     pl_plan_destroy(plan);
 }
 
@@ -200,6 +261,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_headers_config_and_engine_agree),
         cmocka_unit_test(test_totals_are_sums),
+        cmocka_unit_test(test_ranks_are_planned),
+        cmocka_unit_test(test_charged_is_a_sum),
         cmocka_unit_test(test_advice),
         cmocka_unit_test(test_lines_choose_the_length),
         cmocka_unit_test(test_released_models_from_config),
