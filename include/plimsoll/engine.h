@@ -232,6 +232,14 @@ typedef struct pl_token_event {
  * new ones and read; must not step or close the engine. */
 typedef void pl_token_fn(void *user, pl_request *request, const pl_token_event *event);
 
+/* Which tokens may follow: clears in `mask` (laid out as `allowed`) the bits of all that may not. `output` are the
+ * request's tokens so far, drafts perhaps among them, so it may be shorter than before or differ at its end; what comes
+ * of it must depend on nothing else. Called within pl_engine_step for every token and every draft, one call of
+ * an engine at a time, perhaps on another of its threads; must not allocate, nor call the engine. Where the stop
+ * tokens that min_tokens bans are all that it leaves, one of them is chosen. A request that is left no token at all
+ * is cancelled. */
+typedef void pl_mask_fn(void *user, const int32_t *output, int32_t n_output, uint32_t *mask);
+
 /* Sampling: docs/NUMERICS.md 13. Arrays are borrowed until the request has ended or is released. */
 typedef struct pl_request_params {
     const int32_t *tokens; /* the prompt, at least one */
@@ -256,6 +264,13 @@ typedef struct pl_request_params {
     uint32_t choice; /* which of several completions of one prompt */
     pl_token_fn *on_token;
     void *user;
+    pl_mask_fn *mask; /* beside `allowed`; NULL: none */
+    void *mask_user;
+    /* Told of each token of the prompt from the second on, with its log-probability behind those before it; index is its
+     * position. May do what on_token may. Such a prompt runs in chunks of as many tokens as a step
+     * has rows of logits, max_num_seqs * (1 + num_speculative_tokens), and others may want some of them. NULL:
+     * nobody. */
+    pl_token_fn *on_prompt_token;
 } pl_request_params;
 
 /* 256 tokens, greedy. */
@@ -311,7 +326,7 @@ typedef struct pl_token_logprob {
     float logprob;
 } pl_token_logprob;
 
-/* Within on_token only: the `n` likeliest tokens at the place of the one just chosen, the likeliest first, of equal
+/* Within on_token and on_prompt_token only: the `n` likeliest tokens at the place of the one being told, the likeliest first, of equal
  * ones the smaller id first; log-probabilities as in pl_token_event. Returns how many there are: n, or the
  * vocabulary's size where that is less. Elsewhere 0. */
 PL_API int32_t pl_request_top_logprobs(const pl_request *request, pl_token_logprob *top, int32_t n);

@@ -57,10 +57,31 @@ static bool ends_request(const pl_request *r, int32_t token)
     return false;
 }
 
+/* The first row of sequence s that chooses; those before it tell of the prompt. */
+static int32_t first_choice(const pl_engine *e, int32_t s)
+{
+    return e->parts.first_row[s] + e->parts.step_requests[s]->n_prompt_rows;
+}
+
+/* What the prompt says where a row of it looks ahead. */
+static void look_at_prompt(pl_engine *e, int32_t s)
+{
+    const pl_request *r = e->parts.step_requests[s];
+
+    for (int32_t i = 0; i < r->n_prompt_rows; i++) {
+        pl__row *row = &e->parts.rows[e->parts.first_row[s] + i];
+
+        row->token = r->params.tokens[r->n_prompt_told + i + 1];
+        row->logprob =
+            pl_logits_logprob(e->plan->shape.ops, pl__logits_row(e, e->parts.first_row[s] + i),
+                              &row->summary, row->token);
+    }
+}
+
 /* Lets the rows of sequence s choose, up to the first that differs from its draft or ends the request. */
 static void choose_of(pl_engine *e, int32_t s)
 {
-    const int32_t first = e->parts.first_row[s], n_rows = e->parts.first_row[s + 1] - first;
+    const int32_t first = first_choice(e, s), n_rows = e->parts.first_row[s + 1] - first;
     const pl_ops *ops = e->plan->shape.ops;
     pl_request *r = e->parts.step_requests[s];
     int32_t *next = pl__request_outputs(r) + r->n_output;
@@ -73,6 +94,10 @@ static void choose_of(pl_engine *e, int32_t s)
         const bool has_draft = i < n_rows - 1;
 
         row->token = pl__choose_from(e, r, i, logits, row->summary.best);
+        if (row->token < 0) {
+            r->cancelled = true; /* its mask left nothing */
+            return;
+        }
         row->logprob = pl_logits_logprob(ops, logits, &row->summary, row->token);
         goes_on = has_draft && row->token == next[i];
         r->speculation.accepted[i] += goes_on;
@@ -87,8 +112,10 @@ static void choose_all(void *user, int64_t tile, int worker)
 {
     pl_engine *e = user;
 
-    for (int32_t s = 0; s < e->n_step_seqs; s++)
+    for (int32_t s = 0; s < e->n_step_seqs; s++) {
+        look_at_prompt(e, s);
         choose_of(e, s);
+    }
 }
 
 static void digest_of(void *user, int64_t s, int worker)
@@ -97,7 +124,7 @@ static void digest_of(void *user, int64_t s, int worker)
     pl_request *r = e->parts.step_requests[s];
 
     for (int32_t i = 0; i < r->n_chosen; i++)
-        pl_logits_digest(e->plan->shape.ops, pl__logits_row(e, e->parts.first_row[s] + i),
+        pl_logits_digest(e->plan->shape.ops, pl__logits_row(e, first_choice(e, (int32_t)s) + i),
                          pl__engine_config(e)->vocab_size, &r->digest);
 }
 
@@ -145,6 +172,21 @@ static void tell(const pl_engine *e, pl_request *r, int32_t i)
     r->row = -1;
 }
 
+static void tell_prompt(const pl_engine *e, int32_t s)
+{
+    pl_request *r = e->parts.step_requests[s];
+
+    for (int32_t i = 0; i < r->n_prompt_rows && !r->cancelled; i++) {
+        const pl__row *row = &e->parts.rows[e->parts.first_row[s] + i];
+        const pl_token_event event = {row->token, row->logprob, r->n_prompt_told + 1};
+
+        r->row = e->parts.first_row[s] + i;
+        r->n_prompt_told++;
+        r->params.on_prompt_token(r->params.user, r, &event);
+        r->row = -1;
+    }
+}
+
 int32_t pl__choose(pl_engine *e)
 {
     int32_t n_decoded = 0;
@@ -158,8 +200,9 @@ int32_t pl__choose(pl_engine *e)
         n_decoded += settle_drafts(e, s);
     for (int32_t s = 0; s < e->n_step_seqs; s++) {
         pl_request *r = e->parts.step_requests[s];
-        const int32_t first = e->parts.first_row[s];
+        const int32_t first = first_choice(e, s);
 
+        tell_prompt(e, s);
         for (int32_t i = 0; i < r->n_chosen; i++) {
             append(e, r, &e->parts.rows[first + i]);
             tell(e, r, first + i);

@@ -32,6 +32,8 @@ struct pl_request {
     int32_t n_output, max_output;
     int32_t n_drafts; /* for the next step; they lie behind the outputs */
     int32_t n_chosen; /* in this step: outputs that do not count yet */
+    /* Of this step's rows the first ones that tell of the prompt; positions whose rows have been told. */
+    int32_t n_prompt_rows, n_prompt_told;
     pl_speculation speculation;
     int32_t row;              /* of logits that chose the token being told; -1: none is */
     bool cancelled, released; /* asked for within a step; done at its end */
@@ -74,7 +76,8 @@ void pl__requests_settle(pl_engine *e);
 /* choose.c: tokens from the logits of the step that was run, as many of a request as its drafts allow; takes back
  * the rest of the drafts; then the callbacks. Returns the tokens of requests that were decoding. */
 int32_t pl__choose(pl_engine *e);
-/* What a row of logits chooses as output n_output + ahead; the outputs before it are there. */
+/* What a row of logits chooses as output n_output + ahead; the outputs before it are there. -1 where the request's mask
+ * leaves no token. */
 int32_t pl__choose_from(pl_engine *e, const pl_request *r, int32_t ahead, const void *row,
                         int32_t best);
 const void *pl__logits_row(const pl_engine *e, int64_t i);

@@ -112,7 +112,7 @@ bool pl_choice_is_plain(const pl_choice *c)
 {
     const pl_request_params *p = c->params;
 
-    return is_greedy(p) && !p->allowed && !bans_stops(c) && p->n_logit_bias == 0 &&
+    return is_greedy(p) && !p->allowed && !p->mask && !bans_stops(c) && p->n_logit_bias == 0 &&
            !has_penalties(p);
 }
 
@@ -159,26 +159,46 @@ static void ban(pl_sampler *s, int32_t id)
         s->mask[id / 32] &= ~(1u << (id & 31));
 }
 
-/* Candidates ascending; their number. */
-static int32_t list_candidates(pl_sampler *s, const pl_choice *c)
+/* What the options leave, without and with the bans of min_tokens. */
+static void make_mask(pl_sampler *s, const pl_choice *c, bool bans)
 {
     const pl_request_params *p = c->params;
     size_t words = ((size_t)s->vocab + 31) / 32;
-    int32_t n = 0;
 
     if (p->allowed)
         memcpy(s->mask, p->allowed, words * sizeof *s->mask);
     else
         memset(s->mask, 0xFF, words * sizeof *s->mask);
-    if (bans_stops(c)) {
-        ban(s, c->eos);
-        for (int32_t i = 0; i < p->n_stop_ids; i++)
-            ban(s, p->stop_ids[i]);
-    }
+    if (p->mask)
+        p->mask(p->mask_user, c->output, c->n_output, s->mask);
+    if (!bans)
+        return;
+    ban(s, c->eos);
+    for (int32_t i = 0; i < p->n_stop_ids; i++)
+        ban(s, p->stop_ids[i]);
+}
+
+static int32_t list_mask(pl_sampler *s)
+{
+    int32_t n = 0;
+
     for (int32_t id = 0; id < s->vocab; id++)
         if (s->mask[id / 32] >> (id & 31) & 1)
             s->cand[n++] = id;
     return n;
+}
+
+/* Candidates ascending; their number. A mask that leaves only stop tokens has the last word. */
+static int32_t list_candidates(pl_sampler *s, const pl_choice *c)
+{
+    int32_t n;
+
+    make_mask(s, c, bans_stops(c));
+    n = list_mask(s);
+    if (n > 0 || !c->params->mask || !bans_stops(c))
+        return n;
+    make_mask(s, c, false);
+    return list_mask(s);
 }
 
 /* ---- the total order, as far as it is needed */
@@ -298,6 +318,8 @@ int32_t pl__sample_candidates(pl_sampler *s, const pl_choice *c)
     const pl_request_params *p = c->params;
     int32_t n = list_candidates(s, c), first;
 
+    if (n == 0)
+        return 0;
     for (int32_t i = 0; i < p->n_logit_bias; i++)
         s->l[p->logit_bias[i].token] += p->logit_bias[i].bias;
     apply_penalties(s, c);
@@ -325,8 +347,8 @@ int32_t pl_sample(pl_sampler *s, const pl_choice *c)
     int32_t n = pl__sample_candidates(s, c), best;
     float sum;
 
-    if (n == 1)
-        return s->cand[0];
+    if (n <= 1)
+        return n ? s->cand[0] : -1;
     best = first_of(s, n);
     sum = s->l[best] + pl_gumbel(&c->noise, (uint32_t)best);
     for (int32_t i = 0; i < n; i++) {

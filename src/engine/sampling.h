@@ -38,11 +38,12 @@ pl_status pl_sampling_check(const pl_request_params *params, int32_t vocab, int3
 /* Whether the choice is that of the largest raw logit, so that nobody needs a sampler. */
 bool pl_choice_is_plain(const pl_choice *c);
 
-/* The token. Runs in the environment of base/fpenv.h; s->l holds the raw logits. */
+/* The token; -1 where the request's mask leaves none. Runs in the environment of base/fpenv.h; s->l holds the raw
+ * logits. */
 int32_t pl_sample(pl_sampler *s, const pl_choice *c);
 
 /* For tests: the candidates that are left after step 9, ids ascending in s->cand, their processed logits in s->l; the
- * number of them. At temperature 0 there is one. */
+ * number of them. At temperature 0 there is one at most. */
 int32_t pl__sample_candidates(pl_sampler *s, const pl_choice *c);
 
 #endif

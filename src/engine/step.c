@@ -32,6 +32,25 @@ static int32_t n_pending(const pl_request *r)
     return r->params.n_tokens + r->n_output - pl__request_state(r)->n;
 }
 
+/* Of the next n positions, those that are asked what the prompt's next token is, and have not been. */
+static int32_t n_prompt_rows(const pl_request *r, int32_t n)
+{
+    const int32_t end = pl__request_state(r)->n + n, last = r->params.n_tokens - 1;
+    const int32_t rows = (end < last ? end : last) - r->n_prompt_told;
+
+    return r->params.on_prompt_token && rows > 0 ? rows : 0;
+}
+
+/* Tokens of a prompt for which there are rows of logits, where each wants one: all but one for each request that may still
+ * come in this step. Where a step has rows for all of its tokens, there is no such limit. */
+static int32_t n_rows_left(const pl_engine *e, const pl_request *r, int32_t n)
+{
+    const pl_forward_limits *l = &e->plan->shape.limits;
+    const int32_t left = l->max_logits - e->n_rows - (e->running.n - e->n_step_seqs - 1);
+
+    return !r->params.on_prompt_token || l->max_logits == l->max_tokens || left > n ? n : left;
+}
+
 /* n known positions and n_draft drafts; drafts only behind all that is known. */
 static void take(pl_engine *e, pl_request *r, int32_t n, int32_t n_draft)
 {
@@ -47,6 +66,9 @@ static void take(pl_engine *e, pl_request *r, int32_t n, int32_t n_draft)
     p->step_requests[e->n_step_seqs] = r;
     p->first_row[e->n_step_seqs++] = e->n_rows;
     e->n_step_tokens += n + n_draft;
+    r->n_prompt_rows = n_prompt_rows(r, n);
+    for (int32_t i = 0; i < r->n_prompt_rows; i++)
+        p->logit_rows[e->n_rows++] = first + r->n_prompt_told - state->n + i;
     for (int32_t i = 0; chooses && i <= n_draft; i++)
         p->logit_rows[e->n_rows++] = last_known + i;
     p->first_row[e->n_step_seqs] = e->n_rows;
@@ -65,7 +87,7 @@ static void take_some(pl_engine *e, int kinds)
         int32_t left = budget - e->n_step_tokens, n = n_pending(r);
 
         if (kinds & (pl__request_is_prefilling(r) ? PREFILLING : CHOOSING))
-            take(e, r, n < left ? n : left, 0);
+            take(e, r, n_rows_left(e, r, n < left ? n : left), 0);
     }
 }
 
