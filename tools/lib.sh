@@ -44,9 +44,9 @@ packages_all='
 clang-14        command -v clang-14
 clang-tidy-14   command -v clang-tidy-14
 python3-numpy   have_numpy
+qemu-user       command -v qemu-x86_64
 '
 packages_soak='
-qemu-user       command -v qemu-x86_64
 libclang-rt-14-dev have_libfuzzer
 valgrind        command -v valgrind
 '

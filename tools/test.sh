@@ -26,7 +26,7 @@ tsan       - a s  thread sanitizer; the tests that start threads, one forward pa
 golden     - a s  golden files that are not stored, recomputed and compared; what needs them
 oracle     - a s  the tests of the oracle itself that take seconds
 tidy       - a s  clang-tidy, no findings
-qemu       - - s  levels on processors without AVX or AVX-512, as qemu-x86_64 has them
+qemu       - a s  levels on processors without AVX or AVX-512, as qemu-x86_64 has them
 ranks      - - s  the forward pass by several ranks, on the models that take longer
 slow       - - s  mode exact at true layer sizes; the tests of the oracle that take minutes
 valgrind   - - s  memcheck over the unit tests
@@ -192,7 +192,10 @@ run_suite()
     style | header | symbols | unit | engine | cli | serve | kernels | fuzz | tidy | oracle | ranks | slow)
         plain_build "$1" && run_tests build --suite "$1"
         ;;
-    qemu) plain_build cli && plain_build kernels && one 'levels under qemu' sh tests/kernels/qemu.sh build ;;
+    qemu)
+        plain_build cli && plain_build kernels &&
+            one 'levels under qemu' sh tests/kernels/qemu.sh build $([ "$mode" != soak ] || echo --long)
+        ;;
     model)
         # Others are in suite golden: they need files that are not there yet.
         plain_build model && run_tests build --suite model
@@ -258,10 +261,13 @@ run_fuzzing()
 
 need_packages "$packages_build$packages_test"
 case " $(echo $chosen) " in
-*' clang '* | *' golden '* | *' oracle '* | *' tidy '* | *' fuzzing '* | *' repeat '* | *' slow '*) need_packages "$packages_all" ;;
+*' clang '* | *' golden '* | *' oracle '* | *' tidy '* | *' qemu '* | *' fuzzing '* | *' repeat '* | \
+*' slow '*)
+    need_packages "$packages_all"
+    ;;
 esac
 case " $(echo $chosen) " in
-*' fuzzing '* | *' valgrind '* | *' qemu '*) need_packages "$packages_soak" ;;
+*' fuzzing '* | *' valgrind '*) need_packages "$packages_soak" ;;
 esac
 
 for suite in $chosen; do
