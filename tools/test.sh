@@ -11,7 +11,7 @@ program=tools/test.sh
 suites='
 style      u a s  text rules, order of the folders, the test tools themselves
 header     u a s  every header compiled alone, the public ones as C99 and C++
-symbols    u a s  names that the library exports
+symbols    u a s  names that the library exports; what is installed: example, pkg-config, man pages
 unit       u a s  unit tests, optimised build
 model      u a s  the forward pass against stored golden files
 engine     u a s  requests over small models: bits, plan, memory, lives of requests
