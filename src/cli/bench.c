@@ -10,6 +10,7 @@ static const pl_command *const kinds[] = {
     /* One a line. */
     /* clang-format off */
     &pl_command_bench_ops,
+    &pl_command_bench_latency,
     &pl_command_bench_load,
     /* clang-format on */
 };
@@ -55,6 +56,6 @@ static int run(int argc, char **argv)
 const pl_command pl_command_bench = {
     .name = "bench",
     .usage = "KIND [options]",
-    .summary = "speed of operators and of loading, beside the limits of this machine",
+    .summary = "speed of operators, steps and loading, beside the limits of this machine",
     .run = run,
 };

@@ -94,6 +94,9 @@ pl_bench_limit pl_bench_product_limit(const pl_bench *b, int64_t m);
 
 /* ---- for whoever runs the table */
 
+/* The level of that name, or the best that is sound. */
+pl_status pl_bench_choose_level(const char *name, pl_level *level, pl_error *err) PL_MUST_CHECK;
+
 /* A store of `store_bytes`, scratch for every operator of the table. The caller closes whatever the result. */
 pl_status pl_bench_open(pl_bench *b, pl_level level, pl_pool *pool, uint64_t store_bytes,
                         pl_error *err) PL_MUST_CHECK;
@@ -162,6 +165,6 @@ uint64_t pl_bench_cold_bytes(uint64_t llc_bytes);
 void pl_bench_print(FILE *to, const pl_bench_limits *limits, const pl_bench_row *rows, int n);
 void pl_bench_write_json(FILE *to, const pl_bench_limits *limits, const pl_bench_row *rows, int n);
 
-extern const pl_command pl_command_bench_ops, pl_command_bench_load;
+extern const pl_command pl_command_bench_ops, pl_command_bench_latency, pl_command_bench_load;
 
 #endif

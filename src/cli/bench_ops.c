@@ -154,7 +154,7 @@ static void report(struct session *s)
     pl_bench_print(stdout, &limits, s->rows, s->n_rows);
 }
 
-static pl_status choose_level(const char *name, pl_level *level, pl_error *err)
+pl_status pl_bench_choose_level(const char *name, pl_level *level, pl_error *err)
 {
     static const pl_selftest *const tests[] = {pl_base_selftests, pl_ops_selftests, NULL};
     pl_level_choice choice;
@@ -190,7 +190,7 @@ static pl_status run_ops(const struct options *o, pl_error *err)
     pl_status status;
 
     PL_TRY(check_op(o, err));
-    PL_TRY(choose_level(o->level, &level, err));
+    PL_TRY(pl_bench_choose_level(o->level, &level, err));
     PL_TRY(pl_pool_create(&(pl_pool_params){.n_workers = (int)o->threads, .pin_caller = true},
                           &pool, err));
     s = calloc(1, sizeof *s);

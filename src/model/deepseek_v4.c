@@ -399,6 +399,14 @@ static void head(pl_forward *f, const void *X, site s, int32_t layer)
     pl__tap_logits(f, layer);
 }
 
+void pl__dsv4_run_head(pl_forward *f)
+{
+    const pl_model_slots *m = f->slots;
+
+    head(f, f->ws.X, (site){m->hc_head_fn, m->hc_head_base, m->hc_head_scale, m->norm},
+         PL_TAP_LAYER_NONE);
+}
+
 void pl__dsv4_run(pl_forward *f)
 {
     const pl_model_slots *m = f->slots;
@@ -407,8 +415,7 @@ void pl__dsv4_run(pl_forward *f)
     embed(f, PL_HC_MULT, f->ws.X);
     for (int32_t l = 0; l < f->config->n_layers; l++)
         block(f, &(pl__block){&m->layer[l], l, l, f->ws.X});
-    head(f, f->ws.X, (site){m->hc_head_fn, m->hc_head_base, m->hc_head_scale, m->norm},
-         PL_TAP_LAYER_NONE);
+    pl__dsv4_run_head(f);
 }
 
 /* ---------------------------------------------------------------------- mtp, section 6 ---- */

@@ -8,7 +8,10 @@
  * The states receive keys, entries and compressor rows; their counts are the caller's. */
 void pl__dsv4_run(pl_forward *f);
 
-/* The same through the mtp block: row r pairs stream row rows[r] of `streams` with tokens[r]. */
+/* The head of the main stack over ws.X as it is. */
+void pl__dsv4_run_head(pl_forward *f);
+
+/* The step through the mtp block: row r pairs stream row rows[r] of `streams` with tokens[r]. */
 void pl__dsv4_run_mtp(pl_forward *f, const void *streams, const int32_t *rows);
 
 /* One block at work, of the main stack or mtp. */

@@ -131,6 +131,12 @@ void pl_forward_set_hooks(pl_forward *f, const pl_hooks *hooks)
     f->hooks = hooks;
 }
 
+void pl_forward_set_profile(pl_forward *f, pl_profile *profile)
+{
+    for (int r = 0; r < f->share.n_ranks; r++)
+        f[r].exec.profile = profile;
+}
+
 /* The states of sequence s at all ranks: as many as ranks, of this model, in step with each other. */
 static pl_status check_states(const pl_forward *f, const pl_step_seq *seq, int32_t s, bool mtp,
                               pl_error *err)
@@ -201,6 +207,19 @@ static pl_status check_hooks(const pl_forward *f, pl_error *err)
     return PL_OK;
 }
 
+static pl_status check_logits(const pl_forward *f, const pl_step *step, pl_error *err)
+{
+    PL_CHECK(step->n_logits >= 0 && step->n_logits <= f->limits.max_logits &&
+                 step->n_logits <= step->n_tokens,
+             err, "step: rows of logits (got %d, want at most %d)", step->n_logits,
+             f->limits.max_logits);
+    for (int32_t i = 0; i < step->n_logits; i++)
+        PL_CHECK(step->logit_rows[i] >= 0 && step->logit_rows[i] < step->n_tokens, err,
+                 "step: logit row %d (got %d, want 0 to %d)", i, step->logit_rows[i],
+                 step->n_tokens - 1);
+    return PL_OK;
+}
+
 static pl_status check_step(const pl_forward *f, const pl_step *step, bool mtp, pl_error *err)
 {
     int32_t first = 0, V = f->config->vocab_size;
@@ -224,15 +243,7 @@ static pl_status check_step(const pl_forward *f, const pl_step *step, bool mtp, 
         PL_CHECK((step->tokens[t] >= 0 || (mtp && step->tokens[t] == -1)) && step->tokens[t] < V,
                  err, "step: token id %d of row %d is not in the vocabulary (want 0 to %d)",
                  step->tokens[t], t, V - 1);
-    PL_CHECK(step->n_logits >= 0 && step->n_logits <= f->limits.max_logits &&
-                 step->n_logits <= step->n_tokens,
-             err, "step: rows of logits (got %d, want at most %d)", step->n_logits,
-             f->limits.max_logits);
-    for (int32_t i = 0; i < step->n_logits; i++)
-        PL_CHECK(step->logit_rows[i] >= 0 && step->logit_rows[i] < step->n_tokens, err,
-                 "step: logit row %d (got %d, want 0 to %d)", i, step->logit_rows[i],
-                 step->n_tokens - 1);
-    return PL_OK;
+    return check_logits(f, step, err);
 }
 
 /* A checked step on its way through the ranks. */
@@ -305,6 +316,17 @@ pl_status pl_forward_run_mtp(pl_forward *f, const pl_step *step, const void *str
     for (int32_t s = 0; s < step->n_seqs; s++)
         for (pl_state *state = step->seqs[s].state; state; state = state->next_rank)
             state->n_mtp += step->seqs[s].n;
+    return PL_OK;
+}
+
+pl_status pl_forward_run_head(pl_forward *f, const pl_step *step, pl_error *err)
+{
+    PL_CHECK(f->share.n_ranks == 1, err, "head: runs alone at one rank (got %d ranks)",
+             f->share.n_ranks);
+    PL_TRY(check_logits(f, step, err));
+    f->step = step;
+    pl__dsv4_run_head(f);
+    f->step = NULL;
     return PL_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "model/step.h"
 #include "model/trace.h"
 #include "model/weights.h"
+#include "ops/profile.h"
 #include "plan/region.h"
 
 typedef struct pl_forward_limits {
@@ -53,6 +54,10 @@ pl_status pl_forward_init(void *memory, const pl_weights *weights, const pl_ops 
  * ranks, none of which has every tensor whole. */
 void pl_forward_set_hooks(pl_forward *f, const pl_hooks *hooks);
 
+/* A clock on the operators of every step from now on (ops/profile.h), for as many workers as the pool has; NULL: none.
+ * Borrowed. */
+void pl_forward_set_profile(pl_forward *f, pl_profile *profile);
+
 /* Who runs the passes of limits.n_ranks ranks; as many, INVALID else. All see the same weights and take turns at the
  * workers; every other buffer, states too, each has for itself: a step's states are chains of n_ranks
  * (pl_state.next_rank). Bits do not depend on the number. Borrowed. */
@@ -68,6 +73,17 @@ pl_status pl_forward_run(pl_forward *f, const pl_step *step, pl_error *err) PL_M
  * -1 stands for a zero embedding. Advances n_mtp; a caller that fed back a draft sets it back. */
 pl_status pl_forward_run_mtp(pl_forward *f, const pl_step *step, const void *streams,
                              const int32_t *rows, pl_error *err) PL_MUST_CHECK;
+
+/* The head alone, once more, over the streams that the last pl_forward_run left: logits of step's logit_rows, as that run
+ * of the same step would have given them. Changes no state. */
+pl_status pl_forward_run_head(pl_forward *f, const pl_step *step, pl_error *err) PL_MUST_CHECK;
+
+/* Makes a state that stands at position n without having run it, to measure steps there (model/inject.c): what would
+ * be remembered of positions `from` .. n - 1 is made of random numbers that `seed`, layer and position decide, the formats
+ * and amounts are true. Compressors stand as at position 0, hence n a multiple of 128. Results mean nothing; only
+ * speed does. What is remembered of positions below `from` stays: 0, or the n of an earlier call for this state. */
+pl_status pl_forward_inject(pl_forward *f, pl_state *state, int32_t from, int32_t n, uint64_t seed,
+                            pl_error *err) PL_MUST_CHECK;
 
 /* act [n_tokens][4][D], before the head; valid until the next run of the same kind. */
 const void *pl_forward_streams(const pl_forward *f);

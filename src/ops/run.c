@@ -38,13 +38,22 @@ typedef struct run {
     int64_t units, grain;
 } run;
 
-static void run_units(const pl_exec *x, pl_pool_fn *fn, const void *args, int64_t units,
-                      int64_t steps)
+static void run_tiles(const pl_exec *x, pl_profile_op op, int64_t n_tiles, pl_pool_fn *fn,
+                      void *user)
+{
+    if (x->profile)
+        pl__profile_run(x->profile, op, x->pool, n_tiles, fn, user);
+    else
+        pl_pool_run(x->pool, n_tiles, fn, user);
+}
+
+static void run_units(const pl_exec *x, pl_profile_op op, pl_pool_fn *fn, const void *args,
+                      int64_t units, int64_t steps)
 {
     run r = {x, args, units, grain_of(x, units, steps)};
 
     if (units > 0)
-        pl_pool_run(x->pool, (units + r.grain - 1) / r.grain, fn, &r);
+        run_tiles(x, op, (units + r.grain - 1) / r.grain, fn, &r);
 }
 
 /* pl_run_NAME: `count` units of about `steps` each, expressions of a and n (which is not 0). */
@@ -60,7 +69,7 @@ static void run_units(const pl_exec *x, pl_pool_fn *fn, const void *args, int64_
     void pl_run_##op(const pl_exec *x, const pl_##op##_args *a, int64_t n)        \
     {                                                                             \
         if (n > 0)                                                                \
-            run_units(x, op##_tile, a, (count), (steps));                         \
+            run_units(x, PL_PROFILE_##op, op##_tile, a, (count), (steps));        \
     }
 
 PL_DEFINE_RUN(embed, n, a->n_copies * a->embed.cols)
@@ -102,6 +111,19 @@ static pl_linear_fn *linear_of(const pl_ops *ops, const pl_linear_job *job)
     }
 }
 
+static pl_profile_op kind_of(const pl_linear_job *job)
+{
+    switch (job->w.format) {
+    case PL_WEIGHT_FP8_E8M0:
+    case PL_WEIGHT_FP8_F32:
+        return job->a16 ? PL_PROFILE_linear_fp8_a16 : PL_PROFILE_linear_fp8;
+    case PL_WEIGHT_FP4:
+        return PL_PROFILE_linear_fp4;
+    default:
+        return PL_PROFILE_linear_bf16;
+    }
+}
+
 /* The jobs' tiles of 16 rows stand in one row; job->first_unit is where a job's begin. */
 typedef struct linear_run {
     const pl_exec *x;
@@ -130,6 +152,17 @@ static int32_t find_job(const linear_run *r, int64_t u)
     return lo;
 }
 
+static void run_rows(const pl_exec *x, int worker, const pl_linear_job *job, int64_t begin,
+                     int64_t end)
+{
+    double from = x->profile ? pl__profile_now() : 0;
+
+    linear_of(x->ops, job)(&x->env[worker], job, begin, end);
+    if (x->profile)
+        x->profile->worker[worker].linear_ns[kind_of(job) - PL_PROFILE_LINEAR] +=
+            pl__profile_now() - from;
+}
+
 static void linear_tile(void *user, int64_t tile, int worker)
 {
     const linear_run *r = user;
@@ -141,8 +174,7 @@ static void linear_tile(void *user, int64_t tile, int worker)
         int64_t stop = job_end(r, j) < end ? job_end(r, j) : end;
 
         if (stop > begin)
-            linear_of(r->x->ops, job)(&r->x->env[worker], job, begin - job->first_unit,
-                                      stop - job->first_unit);
+            run_rows(r->x, worker, job, begin - job->first_unit, stop - job->first_unit);
         begin = stop > begin ? stop : begin;
     }
 }
@@ -160,5 +192,6 @@ void pl_run_linear(const pl_exec *x, pl_linear_job *jobs, int32_t n_jobs)
     }
     r.grain = grain_of(x, r.units, r.units ? steps / r.units : 0);
     if (r.units > 0)
-        pl_pool_run(x->pool, (r.units + r.grain - 1) / r.grain, linear_tile, &r);
+        run_tiles(x, (pl_profile_op)PL_PROFILE_LINEAR, (r.units + r.grain - 1) / r.grain,
+                  linear_tile, &r);
 }

@@ -9,14 +9,16 @@
 #include "base/arena.h"
 #include "base/pool.h"
 #include "ops/ops.h"
+#include "ops/profile.h"
 
 typedef struct pl_exec {
     const pl_ops *ops;
-    pl_pool *pool;  /* borrowed */
-    pl_op_env *env; /* one per worker */
+    pl_pool *pool;       /* borrowed */
+    pl_op_env *env;      /* one per worker */
+    pl_profile *profile; /* borrowed, for as many workers; NULL: nothing is measured */
 } pl_exec;
 
-/* Carves the workers' scratch (a dry run of the arena counts it); sets all but `pool`. */
+/* Carves the workers' scratch (a dry run of the arena counts it); sets `ops` and `env`. */
 void pl_exec_layout(pl_exec *x, pl_arena *arena, const pl_ops *ops, int n_workers,
                     const pl_ops_shape *shape);
 

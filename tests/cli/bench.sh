@@ -68,6 +68,70 @@ case_ops_refusals()
     expect_status 2
 }
 
+# 2 layers of nano: figures of each part, and arithmetic that holds between them.
+case_latency()
+{
+    "$program" synth slice --layers 2 --ratios 4,128 >/dev/null || fail 'no model'
+    run bench latency slice --threads 2 --seconds 0 --prefill 24,40 --contexts 128,256 --batches 1,3 \
+        --depths 0,2 --batch-context 128 --max-num-batched-tokens 16 --svg chart.svg --json
+    expect_status 0
+    expect_json
+    expect_empty err
+    i=0
+    for want in prefill,24,1,0 prefill,40,1,0 decode,128,1,0 decode,256,1,0 decode,128,1,0 decode,128,3,0 \
+        verify,128,1,2 verify,128,1,2; do
+        for part in layers head all; do
+            got=$(value rows.$i.phase),$(value rows.$i.context),$(value rows.$i.batch),$(value rows.$i.k)
+            [ "$got,$(value rows.$i.part)" = "$want,$part" ] || fail "row $i is $got, want $want $part"
+            i=$((i + 1))
+        done
+    done
+    ! "$json" out rows.$i >/dev/null 2>&1 || fail 'more rows than asked for'
+    expect_value rows.0.synthetic false
+    expect_value rows.6.synthetic true
+    expect_value rows.18.experts routed
+    expect_value rows.21.experts equal
+    # parts add up; equal experts are those of one token; a sequence's tokens cost what those of three do
+    printf '%s\n' "$(value rows.18.ms)" "$(value rows.19.ms)" "$(value rows.20.ms)" "$(value rows.12.bytes_touched)" \
+        "$(value rows.21.bytes_touched)" "$(value rows.12.flops)" "$(value rows.15.flops)" \
+        "$(value rows.12.tokens_per_s)" "$(value rows.12.ms)" | awk '
+        { v[NR] = $1 }
+        function near(a, b) { return a > 0 && a / b > 0.99 && a / b < 1.01 }
+        END { exit !(near(v[1] + v[2], v[3]) && near(v[4], v[5]) && near(3 * v[6], v[7]) && near(v[8] * v[9], 1000)) }' ||
+        fail 'times, bytes or operations do not belong together'
+    for op in linear_fp8 linear_fp4 attention compress index_topk; do
+        value rows.6.operators.$op | awk '{ exit !($1 > 0) }' || fail "operators.$op is not above 0"
+    done
+    value rows.6.regions_per_layer | awk '{ exit !($1 > 0) }' || fail 'no parallel regions'
+    grep -q '^</svg>$' chart.svg || fail 'the picture is not whole'
+    grep -q 'decode 256, batch 1<' chart.svg || fail 'the picture lacks a figure'
+}
+
+case_latency_refusals()
+{
+    "$program" synth nano >/dev/null || fail 'no model'
+    run bench latency nano --contexts 100
+    expect_status 2
+    expect_err 'got 100, want multiples of 128'
+    run bench latency nano --batches 4,1
+    expect_status 2
+    expect_err 'ascending'
+    run bench latency nano --batches 65
+    expect_status 2
+    run bench latency nano --depths 1,x
+    expect_status 2
+    run bench latency nano --contexts 1g
+    expect_status 2
+    run bench latency nano --level f64
+    expect_status 2
+    run bench latency no-such-folder
+    expect_status 2
+    "$program" synth hollow --headers-only >/dev/null || fail 'no model'
+    run bench latency hollow
+    expect_status 2
+    expect_err 'headers without data'
+}
+
 case_load()
 {
     "$program" synth nano >/dev/null || fail 'no model'
@@ -131,7 +195,7 @@ case_kinds()
     expect_err "unknown kind \\(got 'nothing'\\)"
     run bench --help
     expect_status 0
-    expect_out '^  ops '
+    expect_out '^  ops ' '^  latency '
     run bench ops --help
     expect_status 0
     expect_out '^  --json '
