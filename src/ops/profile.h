@@ -8,14 +8,14 @@
 #include "base/pool.h"
 
 /* Names of pl_run_* functions; linear layers by what their weights are, since one run may hold several kinds. */
+/* clang-format off */
 #define PL_PROFILE_MAP(X)                                                                      \
     X(embed)                                                                                   \
-    X(hc_dots)                                                                                 \
-    X(hc_pre) X(hc_post) X(hc_head) X(mtp_join) X(rms_norm) X(rope_angles) X(q_norm_rope)      \
-        X(unrope) X(quantise) X(kv_store) X(attention) X(compress) X(key_store) X(index_query) \
-            X(index_topk) X(index_merge) X(route) X(route_weights) X(swiglu) X(moe_sum)        \
-                X(moe_parts) X(shard_sum) X(linear_bf16) X(linear_fp8) X(linear_fp8_a16)       \
-                    X(linear_fp4)
+    X(hc_dots) X(hc_pre) X(hc_post) X(hc_head) X(mtp_join) X(rms_norm) X(rope_angles)          \
+    X(q_norm_rope) X(unrope) X(quantise) X(kv_store) X(attention) X(compress) X(key_store)     \
+    X(index_query) X(index_topk) X(index_merge) X(route) X(route_weights) X(swiglu) X(moe_sum) \
+    X(moe_parts) X(shard_sum) X(linear_bf16) X(linear_fp8) X(linear_fp8_a16) X(linear_fp4)
+/* clang-format on */
 
 typedef enum pl_profile_op {
 #define PL_PROFILE_ENUM(name) PL_PROFILE_##name,
