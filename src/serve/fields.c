@@ -35,6 +35,7 @@ static const char *const known[] = {
     "stream_options",
     "tools",
     "tool_choice",
+    "parallel_tool_calls",
     "response_format",
     "chat_template_kwargs",
     "reasoning_effort",
@@ -157,30 +158,49 @@ static bool read_tool_choice(pl_fields *f, pl_fault *fault)
         f->without_tools = true;
         return true;
     }
-    if (json_is_object(choice) || (text && strcmp(text, "required") == 0))
-        return pl_fault_set(fault, 400, "tool_choice",
-                            "tool_choice: a call cannot be enforced (want 'auto' or 'none')");
-    return pl_fault_set(fault, 400, "tool_choice", "tool_choice: unknown (want 'auto' or 'none')");
+    f->call_name = json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+    f->calls_form = f->call_name || (text && strcmp(text, "required") == 0);
+    return f->calls_form || pl_fault_set(fault, 400, "tool_choice",
+                                         "tool_choice: unknown (want 'auto', 'none', 'required' or "
+                                         "{\"type\": \"function\", \"function\": {\"name\": ..}})");
 }
 
-static bool read_response_format(const pl_fields *f, pl_fault *fault)
+static bool read_response_format(pl_fields *f, pl_fault *fault)
 {
     const json_t *format = json_object_get(f->root, "response_format");
     const char *type = json_string_value(json_object_get(format, "type"));
 
     if (!format || json_is_null(format) || (type && strcmp(type, "text") == 0))
         return true;
-    if (type && (strcmp(type, "json_object") == 0 || strcmp(type, "json_schema") == 0))
+    if (type && strcmp(type, "json_schema") == 0)
         return pl_fault_set(fault, 400, "response_format",
-                            "response_format: type %s cannot be enforced (want 'text')", type);
-    return pl_fault_set(fault, 400, "response_format",
-                        "response_format: unknown type (want 'text')");
+                            "response_format: type json_schema cannot be enforced (want "
+                            "'json_object' or 'text')");
+    f->json_form = type && strcmp(type, "json_object") == 0;
+    return f->json_form || pl_fault_set(fault, 400, "response_format",
+                                        "response_format: unknown type (want 'text' or "
+                                        "'json_object')");
+}
+
+/* Behind a complete answer only its end may come. */
+static bool check_form(const pl_fields *f, pl_fault *fault)
+{
+    if (f->json_form && f->calls_form)
+        return pl_fault_set(fault, 400, "response_format",
+                            "response_format: json_object excludes an enforced call (want "
+                            "tool_choice 'auto' or 'none')");
+    if ((f->json_form || f->calls_form) && f->params.ignore_eos)
+        return pl_fault_set(fault, 400, "ignore_eos",
+                            "ignore_eos: an answer of an enforced form ends where it is complete "
+                            "(want false)");
+    return true;
 }
 
 static bool read_chat(pl_fields *f, pl_fault *fault)
 {
     const json_t *messages = json_object_get(f->root, "messages");
     const json_t *kwargs = json_object_get(f->root, "chat_template_kwargs");
+    bool parallel = true;
 
     if (!json_is_array(messages))
         return pl_fault_set(fault, 400, "messages", "messages: missing or not a list");
@@ -189,11 +209,14 @@ static bool read_chat(pl_fields *f, pl_fault *fault)
     if (kwargs && !json_is_null(kwargs) && !json_is_object(kwargs))
         return pl_fault_set(fault, 400, "chat_template_kwargs",
                             "chat_template_kwargs: not an object");
+    if (!pl_field_bool(f->root, "parallel_tool_calls", &parallel, fault))
+        return false;
+    f->one_call = !parallel;
     return pl_field_bool(kwargs, "thinking", &f->thinking, fault) &&
            pl_field_string(f->root, "reasoning_effort", &f->effort, fault) &&
            pl_field_string(kwargs, "reasoning_effort", &f->effort, fault) &&
            pl_field_bool(f->root, "continue_final_message", &f->continue_last, fault) &&
-           read_tool_choice(f, fault) && read_response_format(f, fault);
+           read_tool_choice(f, fault) && read_response_format(f, fault) && check_form(f, fault);
 }
 
 static bool read_completion(pl_fields *f, pl_fault *fault)

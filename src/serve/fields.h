@@ -58,7 +58,10 @@ typedef struct pl_fields {
     json_t *prompt; /* completion */
     bool thinking, without_tools, continue_last;
     const char *effort; /* NULL: not said */
-    char unknown[128];  /* names that are ignored, with commas; "" */
+    /* The form that is enforced. */
+    bool json_form, calls_form, one_call;
+    const char *call_name; /* NULL: any */
+    char unknown[128];     /* names that are ignored, with commas; "" */
 } pl_fields;
 
 /* Reads `json`. On failure *fields is empty. */

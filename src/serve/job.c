@@ -84,10 +84,12 @@ static void free_job(pl_job *job)
         free(job->choices[i].tokens);
         free(job->choices[i].logprobs);
         free(job->choices[i].top);
+        free(job->choices[i].mask);
     }
     for (int i = 0; i < job->n_prompts && job->prompts; i++)
         free(job->prompts[i].tokens);
     free(job->choices);
+    pl_calls_destroy(job->calls);
     free(job->prompts);
     free(job->body);
     free(job->reply);

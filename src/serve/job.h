@@ -11,6 +11,7 @@
 
 #include "plimsoll/chat.h"
 #include "serve/keys.h"
+#include "serve/mask.h"
 #include "serve/server.h"
 #include "serve/stop.h"
 
@@ -39,7 +40,8 @@ typedef struct pl_job_choice {
     pl_request *request;
     pl_stop stop;
     pl_text_stream stop_stream;
-    bool stopped; /* a stop string was found */
+    bool stopped;      /* a stop string was found */
+    pl_mask_run *mask; /* owned; NULL: the answer may have any form */
 
     /* Written by the engine's thread under the lock; entries below n_tokens never change again. */
     int32_t n_tokens, max_tokens;
@@ -80,6 +82,7 @@ struct pl_job {
 
     pl_fields fields;
     pl_chat_mode output_mode;
+    pl_calls *calls; /* owned; NULL: none are enforced */
     pl_job_prompt *prompts;
     int n_prompts, n_choices;
     pl_job_choice *choices;
@@ -124,6 +127,7 @@ struct pl_serve {
 
     _Atomic uint64_t load_done, load_total;
     const struct pl_serve_loop *loop; /* of the engine's thread */
+    pl_vocabulary vocabulary; /* immutable once ready; empty where nothing can be enforced */
 
     pthread_mutex_t lock;
     pthread_cond_t to_prepare, to_run;

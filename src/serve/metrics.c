@@ -81,6 +81,28 @@ static void counters(FILE *to, const char *m, const pl_serve_counters *c)
           c->engine.decode_s);
 }
 
+/* Every draft of one token or more counts once: those that have a first position. */
+static void speculation(FILE *to, const char *m, const pl_speculation *s)
+{
+    static const char per_position[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+    uint64_t drafted = 0, accepted = 0;
+
+    for (int i = 0; i < PL_MAX_SPECULATIVE; i++) {
+        drafted += s->drafted[i];
+        accepted += s->accepted[i];
+    }
+    value(to, m, "vllm:spec_decode_num_drafts_total", "counter", "Steps of requests with drafts.",
+          (double)s->drafted[0]);
+    value(to, m, "vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens drafted.",
+          (double)drafted);
+    value(to, m, "vllm:spec_decode_num_accepted_tokens_total", "counter",
+          "Of them, those accepted.", (double)accepted);
+    head(to, per_position, "counter", "Tokens accepted, by their position in the draft.");
+    for (int i = 0; i < PL_MAX_SPECULATIVE && s->drafted[i]; i++)
+        (void)fprintf(to, "%s{model_name=\"%s\",position=\"%d\"} %llu\n", per_position, m, i,
+                      (unsigned long long)s->accepted[i]);
+}
+
 char *pl_serve_metrics(pl_serve *s, size_t *n)
 {
     const char *m = s->params.model_name;
@@ -102,6 +124,7 @@ char *pl_serve_metrics(pl_serve *s, size_t *n)
     n_exchanges = s->n_exchanges;
     pthread_mutex_unlock(&s->lock);
     counters(to, m, &c);
+    speculation(to, m, &c.engine.speculation);
     value(to, m, "plimsoll:request_memory_bytes", "gauge", "Held for bodies, prompts and answers.",
           (double)held);
     value(to, m, "plimsoll:http_exchanges", "gauge", "Requests of HTTP being answered.",

@@ -150,6 +150,50 @@ bool pl_job_encode_chat(pl_job *job, pl_encoder *encoder, pl_fault *fault)
     return ok;
 }
 
+/* ---- forms */
+
+static bool has_form(const pl_job *job)
+{
+    return job->fields.json_form || job->fields.calls_form;
+}
+
+/* An answer that must be JSON may still be a call, where there are tools. */
+static bool read_calls(pl_job *job, pl_fault *fault)
+{
+    const pl_fields *f = &job->fields;
+    const json_t *tools = json_object_get(f->root, "tools");
+    const char *param = f->json_form ? "response_format" : "tool_choice";
+
+    if (!has_form(job))
+        return true;
+    if (!need_tokenizer(job, "messages", fault))
+        return false;
+    if (!job->serve->vocabulary.whole)
+        return pl_fault_set(fault, 400, param,
+                            "%s: cannot be enforced, the vocabulary is too large or lacks single "
+                            "bytes",
+                            param);
+    if (!f->calls_form && (f->without_tools || json_array_size(tools) == 0))
+        return true;
+    job->calls = pl_calls_create(tools, f->call_name, f->one_call, fault);
+    return job->calls != NULL;
+}
+
+static bool init_mask(const pl_job *job, pl_job_choice *c)
+{
+    const pl_form form = {.thinking = job->output_mode == PL_CHAT_MODE_THINKING,
+                          .json = job->fields.json_form,
+                          .calls = job->calls};
+
+    if (!has_form(job))
+        return true;
+    c->mask = malloc(sizeof *c->mask);
+    if (c->mask)
+        pl_mask_run_init(c->mask, &job->serve->vocabulary, &form, c->max_tokens,
+                         pl_engine_model_of(job->serve->engine).eos_token_id);
+    return c->mask != NULL;
+}
+
 /* ---- completions */
 
 static bool encode_text(pl_job *job, pl_encoder *encoder, const json_t *text, pl_job_prompt *p,
@@ -259,12 +303,13 @@ static int32_t longest_answer(const pl_job *job, int prompt)
 static bool hold_memory(pl_job *job, pl_fault *fault)
 {
     enum { FIXED_BYTES = 8192, CHOICE_BYTES = 4096 };
-    uint64_t bytes = FIXED_BYTES, held;
+    const uint64_t of_choice = CHOICE_BYTES + (has_form(job) ? sizeof(pl_mask_run) : 0);
+    uint64_t bytes = FIXED_BYTES + (job->calls ? job->calls->bytes : 0), held;
 
     for (int i = 0; i < job->n_prompts; i++)
         bytes += (uint64_t)job->prompts[i].n * sizeof(int32_t) +
-                 (uint64_t)job->fields.n * (CHOICE_BYTES + (uint64_t)longest_answer(job, i) *
-                                                               bytes_per_token(&job->fields));
+                 (uint64_t)job->fields.n *
+                     (of_choice + (uint64_t)longest_answer(job, i) * bytes_per_token(&job->fields));
     if (bytes > job->serve->params.request_memory_bytes)
         return pl_fault_set(fault, 400, "max_tokens",
                             "max_tokens: the answer needs more memory than requests may take (got "
@@ -297,7 +342,8 @@ static bool init_choice(pl_job *job, int i, pl_fault *fault)
     c->logprobs = malloc(n * sizeof *c->logprobs);
     c->top = f->n_top ? malloc(n * (size_t)f->n_top * sizeof *c->top) : NULL;
     pl_stop_init(&c->stop, f->stop, f->stop_bytes, f->n_stop);
-    return (c->tokens && c->logprobs && (c->top || !f->n_top)) || out_of_memory(fault);
+    return (c->tokens && c->logprobs && (c->top || !f->n_top) && init_mask(job, c)) ||
+           out_of_memory(fault);
 }
 
 static bool make_choices(pl_job *job, pl_fault *fault)
@@ -332,8 +378,9 @@ bool pl_job_prepare(pl_job *job, pl_encoder *encoder, pl_fault *fault)
         return false;
     if (job->fields.params.max_tokens == 0)
         job->fields.params.max_tokens = INT32_MAX;
-    return (job->kind == PL_FIELDS_CHAT ? pl_job_encode_chat(job, encoder, fault)
-                                        : encode_completion(job, encoder, fault)) &&
+    return (job->kind == PL_FIELDS_CHAT
+                ? read_calls(job, fault) && pl_job_encode_chat(job, encoder, fault)
+                : encode_completion(job, encoder, fault)) &&
            check_prompts(job, fault) && choose_seed(&job->fields, fault) &&
            hold_memory(job, fault) && make_choices(job, fault);
 }

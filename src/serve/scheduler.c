@@ -197,6 +197,7 @@ static void end_job(loop *l, pl_job *job)
 {
     pl_serve *s = l->serve;
     const int64_t n = tokens_of(job);
+    bool lost = false;
 
     pthread_mutex_lock(&s->lock);
     s->n_waiting -= job->n_choices - job->n_submitted;
@@ -205,6 +206,7 @@ static void end_job(loop *l, pl_job *job)
     for (int i = 0; i < job->n_choices; i++) {
         if (job->choices[i].finish == PL_FINISH_NONE)
             job->choices[i].finish = PL_FINISH_CANCELLED;
+        lost = lost || job->choices[i].finish == PL_FINISH_CANCELLED;
         s->counters.finished[job->choices[i].finish]++;
     }
     if (job->timed_out)
@@ -212,6 +214,8 @@ static void end_job(loop *l, pl_job *job)
                            s->params.max_request_seconds);
     else if (job->cancelled && !job->fault.http)
         (void)pl_fault_set(&job->fault, 503, "", "server: the request was cancelled");
+    else if (lost && !job->fault.http)
+        (void)pl_fault_set(&job->fault, 500, "", "server: the form left no token");
     *(job->fault.http ? &s->counters.requests_cancelled : &s->counters.requests_ok) += 1;
     pl_serve_observe_locked(&s->e2e, job->ended - job->arrived);
     if (n > job->n_choices)
@@ -228,8 +232,11 @@ static void end_job(loop *l, pl_job *job)
 
 static pl_finish finish_of(const pl_job_choice *c, pl_request_state state)
 {
-    if (c->stopped || state == PL_REQUEST_STOPPED)
+    if (c->stopped)
         return PL_FINISH_STOP;
+    if (state == PL_REQUEST_STOPPED)
+        return c->mask && pl_mask_run_forced(c->mask, c->tokens, c->n_tokens) ? PL_FINISH_LENGTH
+                                                                              : PL_FINISH_STOP;
     return state == PL_REQUEST_LENGTH ? PL_FINISH_LENGTH : PL_FINISH_CANCELLED;
 }
 
@@ -370,6 +377,8 @@ static pl_status submit(loop *l, pl_job *job, pl_error *err)
     p.choice = (uint32_t)(c->index % job->fields.n);
     p.on_token = on_token;
     p.user = c;
+    p.mask = c->mask ? pl_mask_run_mask : NULL;
+    p.mask_user = c->mask;
     PL_TRY(pl_engine_submit(l->engine, &p, &c->request, err));
     job->n_live++;
     l->n_live++;

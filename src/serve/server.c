@@ -25,6 +25,7 @@ enum {
     LIBRARY_BYTES = 12 << 20,      /* libmicrohttpd, GnuTLS and theirs; stacks; measured 9 MiB */
     ENCODE_BYTES_PER_BYTE = 96,    /* of a body: a JSON tree, or encoding (plimsoll/chat.h) */
     THREAD_STACK_BYTES = 512 << 10,
+    VOCABULARY_BYTES = 2 << 20, /* of 260,000 tokens, for enforced forms */
     IDLE_SECONDS = 60
 };
 
@@ -44,7 +45,8 @@ pl_server_params pl_server_params_default(void)
 
 uint64_t pl_server_memory_bytes(const pl_server_params *p)
 {
-    return LIBRARY_BYTES + p->max_body_bytes * ENCODE_BYTES_PER_BYTE + p->request_memory_bytes +
+    return LIBRARY_BYTES + VOCABULARY_BYTES + p->max_body_bytes * ENCODE_BYTES_PER_BYTE +
+           p->request_memory_bytes +
            (uint64_t)p->max_connections * (CONNECTION_BYTES + CONNECTION_EXTRA_BYTES);
 }
 
@@ -239,6 +241,19 @@ static void name_results(pl_serve *s)
                    n.checkpoint);
 }
 
+/* Where it is too large, what needs it is refused. */
+static pl_status read_vocabulary(pl_serve *s, pl_error *err)
+{
+    const int32_t n = pl_engine_model_of(s->engine).vocab_size;
+    const pl_tokenizer *t = pl_engine_tokenizer(s->engine);
+
+    if (!t || pl_vocabulary_bytes(n) > VOCABULARY_BYTES)
+        return PL_OK;
+    return pl_vocabulary_init(&s->vocabulary, t, n)
+               ? PL_OK
+               : pl_error_set(err, PL_ERR_NOMEM, "server: out of memory");
+}
+
 static pl_status serve_engine(pl_serve *s, const pl_engine_params *params,
                               pl_server_opened_fn *opened, void *user, pl_error *err)
 {
@@ -250,6 +265,7 @@ static pl_status serve_engine(pl_serve *s, const pl_engine_params *params,
     PL_TRY(pl_engine_open(s->params.model_path, &p, &e, err));
     s->engine = e;
     name_results(s);
+    PL_TRY(read_vocabulary(s, err));
     pthread_mutex_lock(&s->lock);
     s->ready = true;
     s->opened = time(NULL);
@@ -312,6 +328,7 @@ static pl_status run_threads(pl_serve *s, address *a, const pl_engine_params *en
     (void)pthread_join(signals, NULL);
     if (prepares)
         (void)pthread_join(preparing, NULL);
+    pl_vocabulary_fini(&s->vocabulary);
     pl_engine_close(s->engine);
     return status;
 }
