@@ -1,0 +1,165 @@
+"""FlashAttention-3's module of this name, for CPU tensors: names, arguments and results are its own.
+
+Forward only. An argument that has no meaning here is accepted at its default and otherwise refused by its name. Both
+flags that ask for the LSE are accepted, since callers look for either in the signature. Where no key exists at all, the
+LSE is +inf as there, and -inf for a row that sees none of the keys.
+"""
+import torch
+
+from plimsoll import attention_varlen
+
+__all__ = ["flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
+
+
+def _refuse(**given):
+    for name, (value, default) in given.items():
+        if value is not default and value != default:
+            raise NotImplementedError(f"{name}: not supported (got {type(value).__name__} {str(value)[:40]}, want {default})")
+
+
+def _refuse_common(qv, q_descale, k_descale, v_descale, attention_chunk, num_splits, pack_gqa, deterministic, sm_margin):
+    _refuse(qv=(qv, None), q_descale=(q_descale, None), k_descale=(k_descale, None), v_descale=(v_descale, None),
+            attention_chunk=(attention_chunk, 0), pack_gqa=(pack_gqa, None), deterministic=(deterministic, False),
+            sm_margin=(sm_margin, 0))
+    if num_splits not in (0, 1):
+        raise NotImplementedError(f"num_splits: not supported (got {num_splits}, want 0 or 1: keys are never split)")
+
+
+def _dims(name, tensor, want):
+    if tensor.dim() != want:
+        raise ValueError(f"{name}: wrong number of dimensions (got {tensor.dim()}, want {want})")
+
+
+def _options(softmax_scale, causal, window_size, softcap):
+    """FA3 reads any negative window side as no bound, and a cap of 0 or less as none."""
+    left, right = (-1 if w is None or w < 0 else w for w in window_size)
+    return {"softmax_scale": softmax_scale, "causal": causal, "window": (left, right), "softcap": max(softcap, 0.0)}
+
+
+def _one(q, k, v, out, lse, options, **paged):
+    """One sequence; lse [heads, tokens] may have gaps, then it is written by way of a copy."""
+    ends = [torch.tensor([0, n], dtype=torch.int32) for n in (q.shape[0], paged.pop("n_keys", k.shape[0]))]
+    target = lse if lse.is_contiguous() else torch.empty(lse.shape, dtype=torch.float32)
+    attention_varlen(q, k, v, cu_seqlens_q=ends[0], cu_seqlens_k=ends[1], out=out, lse=target, **paged, **options)
+    if target is not lse:
+        lse.copy_(target)
+
+
+def _fill_empty(lse, n_keys):
+    if n_keys == 0:
+        lse.fill_(float("inf"))
+
+
+def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None,
+                    window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None,
+                    deterministic=False, sm_margin=0, return_attn_probs=False, return_softmax_lse=False):
+    """q [batch, tokens, heads, dim], k and v [batch, keys, kv_heads, dim]; LSE [batch, heads, tokens]."""
+    _refuse_common(qv, q_descale, k_descale, v_descale, attention_chunk, num_splits, pack_gqa, deterministic, sm_margin)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        _dims(name, tensor, 4)
+        if tensor.shape[0] != q.shape[0]:
+            raise ValueError(f"{name}: batches differ (got {tensor.shape[0]}, want {q.shape[0]})")
+    out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype)
+    lse = torch.empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
+    options = _options(softmax_scale, causal, window_size, softcap)
+    for b in range(q.shape[0]):
+        _one(q[b], k[b], v[b], out[b], lse[b], options)
+    _fill_empty(lse, k.shape[0] * k.shape[1])
+    return (out, lse) if return_attn_probs or return_softmax_lse else out
+
+
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q=None,
+                           seqused_k=None, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None,
+                           v_descale=None, window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1,
+                           pack_gqa=None, deterministic=False, sm_margin=0, return_attn_probs=False,
+                           return_softmax_lse=False):
+    """q [tokens, heads, dim], k and v [keys, kv_heads, dim]; LSE [heads, tokens].
+
+    max_seqlen_q and max_seqlen_k are not needed and not looked at. Rows past seqused_q are 0 with an LSE of -inf.
+    """
+    _refuse_common(qv, q_descale, k_descale, v_descale, attention_chunk, num_splits, pack_gqa, deterministic, sm_margin)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        _dims(name, tensor, 3)
+    options = _options(softmax_scale, causal, window_size, softcap)
+    if seqused_q is None and seqused_k is None:
+        out, lse = attention_varlen(q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, **options)
+    else:
+        out = torch.zeros((*q.shape[:2], v.shape[2]), dtype=q.dtype)
+        lse = torch.full((q.shape[1], q.shape[0]), float("-inf"), dtype=torch.float32)
+        at_q, at_k = _slots("q", cu_seqlens_q, seqused_q, q), _slots("k", cu_seqlens_k, seqused_k, k)
+        if len(at_q) != len(at_k):
+            raise ValueError(f"cu_seqlens_k: wrong length (got {len(at_k) + 1}, want {len(at_q) + 1})")
+        for sq, sk in zip(at_q, at_k):
+            _one(q[sq], k[sk], v[sk], out[sq], lse[:, sq], options)
+    _fill_empty(lse, k.shape[0])
+    return (out, lse) if return_attn_probs or return_softmax_lse else out
+
+
+def _slots(name, cu_seqlens, seqused, tensor):
+    """Slices of the rows in use; what they say is checked, since they cut tensors here and not in the library."""
+    cu = cu_seqlens.tolist()
+    used = [b - a for a, b in zip(cu, cu[1:])] if seqused is None else seqused.tolist()
+    if not cu or cu[0] != 0 or cu != sorted(cu) or cu[-1] > tensor.shape[0]:
+        raise ValueError(f"cu_seqlens_{name}: does not ascend from 0 to at most {tensor.shape[0]} (got {cu[:8]})")
+    if len(used) != len(cu) - 1 or any(not 0 <= n <= b - a for n, a, b in zip(used, cu, cu[1:])):
+        raise ValueError(f"seqused_{name}: not within the sequences (got {used[:8]}, want at most their lengths)")
+    return [slice(a, a + n) for a, n in zip(cu, used)]
+
+
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None,
+                            cache_seqlens=None, cache_batch_idx=None, cache_leftpad=None, page_table=None,
+                            cu_seqlens_q=None, cu_seqlens_k_new=None, max_seqlen_q=None, rotary_seqlens=None,
+                            q_descale=None, k_descale=None, v_descale=None, softmax_scale=None, causal=False,
+                            window_size=(-1, -1), attention_chunk=0, softcap=0.0, rotary_interleaved=True,
+                            scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0,
+                            return_softmax_lse=False, return_attn_probs=False):
+    """q [batch, tokens, heads, dim] against caches [batch, keys, kv_heads, dim], or [pages, page_size, kv_heads, dim] with
+    page_table int32 [batch, pages]. With cu_seqlens_q, q is packed. The caches are read only: new keys and rotary
+    embedding are refused. With an LSE the result has four parts, of which the last two are for split keys: None.
+    """
+    _refuse_common(qv, q_descale, k_descale, v_descale, attention_chunk, num_splits, pack_gqa, False, sm_margin)
+    _refuse(k=(k, None), v=(v, None), rotary_cos=(rotary_cos, None), rotary_sin=(rotary_sin, None),
+            cu_seqlens_k_new=(cu_seqlens_k_new, None), rotary_seqlens=(rotary_seqlens, None),
+            rotary_interleaved=(rotary_interleaved, True), scheduler_metadata=(scheduler_metadata, None))
+    for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
+        _dims(name, tensor, 4)
+    _dims("q", q, 4 if cu_seqlens_q is None else 3)
+    rows = list(q) if cu_seqlens_q is None else [q[s] for s in _slots("q", cu_seqlens_q, None, q)]
+    out = torch.empty((*q.shape[:-1], v_cache.shape[3]), dtype=q.dtype)
+    if cu_seqlens_q is None:
+        lse = torch.empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
+        outs, lses = list(out), list(lse)
+    else:
+        lse = torch.empty((q.shape[1], q.shape[0]), dtype=torch.float32)
+        slots = _slots("q", cu_seqlens_q, None, q)
+        outs, lses = [out[s] for s in slots], [lse[:, s] for s in slots]
+    options = _options(softmax_scale, causal, window_size, softcap)
+    lengths = _cache_lengths(cache_seqlens, len(rows), k_cache, page_table)
+    for b, row in enumerate(rows):
+        keys = _cache_rows(b, lengths[b], k_cache, v_cache, cache_batch_idx, cache_leftpad, page_table)
+        _one(row, *keys[:2], outs[b], lses[b], options, **keys[2])
+    return (out, lse, None, None) if return_softmax_lse or return_attn_probs else out
+
+
+def _cache_lengths(cache_seqlens, n, k_cache, page_table):
+    room = k_cache.shape[1] if page_table is None else k_cache.shape[1] * page_table.shape[1]
+    if cache_seqlens is None:
+        return [room] * n
+    lengths = [int(cache_seqlens)] * n if isinstance(cache_seqlens, int) else cache_seqlens.tolist()
+    if len(lengths) != n or any(not 0 <= length <= room for length in lengths):
+        raise ValueError(f"cache_seqlens: out of range (got {lengths[:8]}, want {n} of 0 .. {room})")
+    return lengths
+
+
+def _cache_rows(b, length, k_cache, v_cache, cache_batch_idx, cache_leftpad, page_table):
+    """Keys and values of sequence b, and what else the call needs to know about them."""
+    if page_table is not None:
+        _refuse(cache_batch_idx=(cache_batch_idx, None), cache_leftpad=(cache_leftpad, None))
+        return k_cache, v_cache, {"page_table": page_table[b:b + 1], "n_keys": length}
+    row = b if cache_batch_idx is None else int(cache_batch_idx[b])
+    begin = 0 if cache_leftpad is None else int(cache_leftpad[b])
+    if not 0 <= row < k_cache.shape[0]:
+        raise ValueError(f"cache_batch_idx: no such row (got {row}, want 0 .. {k_cache.shape[0] - 1})")
+    if not 0 <= begin <= length:
+        raise ValueError(f"cache_leftpad: out of range (got {begin}, want 0 .. {length})")
+    return k_cache[row, begin:length], v_cache[row, begin:length], {}

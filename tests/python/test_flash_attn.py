@@ -1,0 +1,243 @@
+"""The FlashAttention-3 module against a float64 reference: test_flash_attn.py LIBRARY TOP. Runs itself under the Python that
+PL_TORCH_PYTHON names, where that is set; skips where there is no torch. TAP on standard output.
+
+Bounds are those of the attention contracts, E6.1 and E6.2 with probabilities rounded to the inputs' type (c = 1), from
+inputs as rounded.
+"""
+import inspect
+import os
+import sys
+
+if os.environ.get("PL_TORCH_PYTHON") and sys.executable != os.environ["PL_TORCH_PYTHON"]:
+    os.execv(os.environ["PL_TORCH_PYTHON"], [os.environ["PL_TORCH_PYTHON"], *sys.argv])
+
+LIBRARY, TOP = sys.argv[1:3]
+os.environ["PLIMSOLL_FFI_LIBRARY"] = LIBRARY
+sys.path.insert(0, os.path.join(TOP, "python"))
+try:
+    import torch
+except ImportError:
+    print("1..0 # SKIP torch is not installed (PL_TORCH_PYTHON: a Python that has it)")
+    sys.exit(0)
+
+import flash_attn_interface as fa  # noqa: E402
+import plimsoll  # noqa: E402
+
+INF = float("inf")
+HALF_ULP = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-24}
+rng = torch.Generator().manual_seed(7)
+
+
+def randn(*shape, dtype=torch.bfloat16):
+    return torch.randn(*shape, generator=rng).to(dtype)
+
+
+def draw(low, high):
+    return int(torch.randint(low, high + 1, (1,), generator=rng))
+
+
+def visible(n_q, n_k, causal, window):
+    """[n_q, n_k]; bottom right."""
+    left, right = window
+    right = 0 if causal else right
+    at = torch.arange(n_q)[:, None] + n_k - n_q
+    keys = torch.arange(n_k)[None, :]
+    seen = torch.ones(n_q, n_k, dtype=torch.bool)
+    if left >= 0:
+        seen &= keys >= at - left
+    if right >= 0:
+        seen &= keys <= at + right
+    return seen
+
+
+def reference(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None):
+    """One sequence in float64: out [n, h, dv], lse [h, n], and how far each may be off."""
+    group = q.shape[1] // k.shape[1]
+    scale = q.shape[2] ** -0.5 if scale is None else scale
+    q64 = q.double().transpose(0, 1)
+    k64, v64 = (t.double().repeat_interleave(group, 1).transpose(0, 1) for t in (k, v))
+    s = q64 @ k64.transpose(1, 2) * scale
+    size = (q64.abs() @ k64.abs().transpose(1, 2) * scale).amax(-1) if k.shape[0] else torch.zeros(s.shape[:2])
+    if softcap > 0:
+        s = softcap * torch.tanh(s / softcap)
+    s = s.masked_fill(~visible(q.shape[0], k.shape[0], causal, window), -INF)
+    lse = torch.logsumexp(s, -1) if k.shape[0] else torch.full(s.shape[:2], -INF, dtype=torch.float64)
+    p = torch.where(torch.isinf(lse)[..., None], 0.0, torch.exp(s - lse[..., None]))
+    out = (p @ v64).transpose(0, 1)
+    off = HALF_ULP[q.dtype] * (out.abs() + (p @ v64.abs()).transpose(0, 1))
+    off = off + 2.0**-21 * (p @ v64.abs()).transpose(0, 1) + 1e-30
+    # What a score is off shows in the probabilities too.
+    off = off + (2.0**-21 * size).transpose(0, 1)[..., None] * (p @ v64.abs()).transpose(0, 1)
+    if q.dtype == torch.float16:
+        off = off + 2.0**-25  # half of the smallest step
+    return out, lse, off, 4e-6 + 2.0**-21 * size
+
+
+def compare(got, lse, want):
+    out64, lse64, off, lse_off = want
+    assert torch.equal(torch.isinf(lse), torch.isinf(lse64)), "rows without keys"
+    far = (got.double() - out64).abs() > off
+    assert not far.any(), f"out: {int(far.sum())} of {far.numel()} too far, {(got.double() - out64).abs().max()}"
+    finite = ~torch.isinf(lse64)
+    far = (lse.double() - lse64).abs()[finite] > lse_off[finite]
+    assert not far.any(), f"lse: {int(far.sum())} too far"
+
+
+def varlen_equals_float64():
+    for trial in range(24):
+        dtype = (torch.bfloat16, torch.float16, torch.float32)[trial % 3]
+        heads_k, group = draw(1, 3), draw(1, 3)
+        dim, dim_v = 8 * draw(1, 24), 8 * draw(1, 24)
+        n_q = [draw(0, 9) for _ in range(3)] + [1]
+        n_k = [draw(0, 40), 0, draw(1, 70), draw(1, 200)]
+        heads = heads_k * group
+        # A view into one tensor, as a fused projection gives it.
+        q = randn(sum(n_q), heads, dim + 8, dtype=dtype)[:, :, :dim]
+        k = randn(sum(n_k), heads_k, dim, dtype=dtype)
+        v = randn(sum(n_k), heads_k, dim_v, dtype=dtype)
+        cu_q, cu_k = (torch.tensor([0] + n).cumsum(0).int() for n in (n_q, n_k))
+        how = {"causal": trial % 2 == 0, "softcap": (0.0, -1.0, 5.0)[trial // 2 % 3]}
+        window = ((-1, -1), (7, 3), (0, 0), (20, -1))[trial % 4]
+        out, lse = fa.flash_attn_varlen_func(q, k, v, cu_q, cu_k, max(n_q), max(n_k), window_size=window,
+                                             return_softmax_lse=True, **how)
+        assert lse.shape == (heads, sum(n_q)) and out.dtype == dtype
+        for b in range(4):
+            sq, sk = slice(cu_q[b], cu_q[b + 1]), slice(cu_k[b], cu_k[b + 1])
+            compare(out[sq], lse[:, sq], reference(q[sq], k[sk], v[sk], window=window, **how))
+
+
+def used_lengths_cut_sequences():
+    q, k, v = randn(6, 2, 64), randn(9, 1, 64), randn(9, 1, 64)
+    k[3], v[3] = float("nan"), float("nan")
+    cu_q, cu_k = torch.tensor([0, 2, 6]).int(), torch.tensor([0, 4, 9]).int()
+    out, lse = fa.flash_attn_varlen_func(q, k, v, cu_q, cu_k, 4, 5, seqused_q=torch.tensor([2, 3]).int(),
+                                         seqused_k=torch.tensor([3, 5]).int(), causal=True, return_attn_probs=True)
+    compare(out[:2], lse[:, :2], reference(q[:2], k[:3], v[:3], causal=True))
+    compare(out[2:5], lse[:, 2:5], reference(q[2:5], k[4:], v[4:], causal=True))
+    assert not out[5].any() and (lse[:, 5] == -INF).all()
+
+
+def dense_lse_is_by_batch():
+    q, k, v = randn(2, 5, 4, 64), randn(2, 7, 2, 64), randn(2, 7, 2, 64)
+    alone = fa.flash_attn_func(q, k, v, causal=True)
+    out, lse = fa.flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+    assert isinstance(alone, torch.Tensor) and torch.equal(alone, out)
+    assert lse.shape == (2, 4, 5) and out.shape == (2, 5, 4, 64)
+    for b in range(2):
+        compare(out[b], lse[b], reference(q[b], k[b], v[b], causal=True))
+
+
+def caches_by_pages_and_rows():
+    lengths, page = [11, 0, 24], 8
+    k, v = randn(3, 24, 2, 64), randn(3, 24, 2, 64)
+    q = randn(3, 2, 4, 64)
+    pages_k, pages_v = torch.full((9, page, 2, 64), float("nan")).bfloat16(), torch.full((9, page, 2, 64), float("nan")).bfloat16()
+    table = torch.randperm(9, generator=rng).int().view(3, 3)
+    for b, n in enumerate(lengths):
+        for i in range(n):
+            pages_k[table[b, i // page], i % page], pages_v[table[b, i // page], i % page] = k[b, i], v[b, i]
+    seqlens = torch.tensor(lengths).int()
+    paged = fa.flash_attn_with_kvcache(q, pages_k, pages_v, cache_seqlens=seqlens, page_table=table, causal=True,
+                                       return_softmax_lse=True)
+    rows = fa.flash_attn_with_kvcache(q, k.flip(0), v.flip(0), cache_seqlens=seqlens, causal=True,
+                                      cache_batch_idx=torch.tensor([2, 1, 0]).int(), return_softmax_lse=True)
+    assert len(paged) == 4 and paged[2] is None
+    assert torch.equal(paged[0], rows[0]) and torch.equal(paged[1], rows[1]) and paged[1].shape == (3, 4, 2)
+    for b, n in enumerate(lengths):
+        compare(paged[0][b], paged[1][b], reference(q[b], k[b, :n], v[b, :n], causal=True))
+    packed = fa.flash_attn_with_kvcache(q.flatten(0, 1), pages_k, pages_v, cache_seqlens=seqlens, page_table=table,
+                                        cu_seqlens_q=torch.tensor([0, 2, 4, 6]).int(), max_seqlen_q=2, causal=True)
+    assert torch.equal(packed, paged[0].flatten(0, 1))
+
+
+def no_key_at_all_is_plus_infinity():
+    cu_q, cu_k = torch.tensor([0, 3]).int(), torch.tensor([0, 0]).int()
+    out, lse = fa.flash_attn_varlen_func(randn(3, 2, 64), randn(0, 2, 64), randn(0, 2, 64), cu_q, cu_k, 3, 0,
+                                         return_attn_probs=True)
+    assert not out.any() and (lse == INF).all()
+
+
+def both_flags_are_in_the_signature():
+    names = inspect.signature(fa.flash_attn_varlen_func).parameters
+    assert list(names)[:7] == ["q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"]
+    assert {"return_attn_probs", "return_softmax_lse", "softcap"} <= set(names)
+
+
+def refused(kind, word, call):
+    try:
+        call()
+    except kind as e:
+        assert word in str(e), f"{word!r} is not in {e}"
+    else:
+        raise AssertionError("not refused: " + word)
+
+
+def refuses_by_name():
+    q, k, v = randn(3, 2, 64), randn(3, 2, 64), randn(3, 2, 64)
+    cu = torch.tensor([0, 3]).int()
+
+    def varlen(q=q, k=k, cu_q=cu, **options):
+        return fa.flash_attn_varlen_func(q, k, v, cu_q, cu, 3, 3, **options)
+
+    for name, value in (("qv", q), ("q_descale", q), ("attention_chunk", 4), ("num_splits", 3), ("pack_gqa", True),
+                        ("deterministic", True), ("sm_margin", 1)):
+        refused(NotImplementedError, name, lambda: varlen(**{name: value}))
+    cache = randn(1, 4, 2, 64)
+    for name in ("k", "rotary_cos", "scheduler_metadata", "cu_seqlens_k_new"):
+        refused(NotImplementedError, name,
+                lambda: fa.flash_attn_with_kvcache(q[None], cache, cache, **{name: cache}))
+    refused(ValueError, "q: not on the CPU", lambda: varlen(q=q.to("meta")))
+    refused(TypeError, "q: wrong dtype", lambda: varlen(q=q.double()))
+    refused(TypeError, "k: not q's element type", lambda: varlen(k=k.half()))
+    refused(ValueError, "cu_seqlens_q", lambda: varlen(cu_q=torch.tensor([0, 4]).int()))
+    refused(ValueError, "k and q, dims", lambda: varlen(k=randn(3, 2, 72)))
+    refused(ValueError, "gradient", lambda: varlen(q=q.float().requires_grad_(), k=k))
+    out = q[:, :, :]
+    refused(ValueError, "overlaps", lambda: plimsoll.attention_varlen(q, k, v, cu_seqlens_q=cu, cu_seqlens_k=cu, out=out))
+    before = q.clone()
+    assert torch.equal(q, before)
+
+
+def workers_change_no_bit():
+    q, k, v = randn(300, 4, 128), randn(300, 2, 128), randn(300, 2, 128)
+    cu = torch.tensor([0, 170, 300]).int()
+    results = [plimsoll.attention_varlen(q, k, v, cu_seqlens_q=cu, cu_seqlens_k=cu, causal=True,
+                                         sink=torch.zeros(4), context=plimsoll.Context(n)) for n in (1, 3)]
+    assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
+
+
+def the_runtime_gives_the_same_bits():
+    """Through apache-tvm-ffi, as any other host would call it; its exceptions carry our texts."""
+    import tvm_ffi
+
+    q, k, v = randn(9, 4, 64), randn(12, 2, 64), randn(12, 2, 64)
+    cu_q, cu_k = torch.tensor([0, 4, 9]).int(), torch.tensor([0, 6, 12]).int()
+    want = plimsoll.attention_varlen(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, causal=True)
+    module = tvm_ffi.load_module(LIBRARY)
+    context = module.ops_context_create(1)
+    work = torch.empty(module.attention_varlen_workspace_size(context) + 64, dtype=torch.uint8)
+    work = work[-work.data_ptr() % 64:][:-64]
+    out, lse = torch.zeros(9, 4, 64).bfloat16(), torch.zeros(4, 9)
+    args = [context, q, k, v, cu_q, cu_k, None, None, 0.0, True, -1, -1, 0.0, out, lse, work]
+    module.attention_varlen(*args)
+    assert torch.equal(out, want[0]) and torch.equal(lse, want[1])
+    refused(ValueError, "workspace_bytes", lambda: module.attention_varlen(*args[:-1], work[:64]))
+    refused(TypeError, "number of arguments", lambda: module.attention_varlen(*args[:-1]))
+    module.ops_context_destroy(context)
+
+
+CASES = [varlen_equals_float64, used_lengths_cut_sequences, dense_lse_is_by_batch, caches_by_pages_and_rows,
+         no_key_at_all_is_plus_infinity, both_flags_are_in_the_signature, refuses_by_name, workers_change_no_bit,
+         the_runtime_gives_the_same_bits]
+print(f"1..{len(CASES)}")
+failed = 0
+for number, case in enumerate(CASES, 1):
+    try:
+        case()
+        print(f"ok {number} - {case.__name__}")
+    except ImportError as e:
+        print(f"ok {number} - {case.__name__} # SKIP {e}")
+    except Exception as e:  # a case reports whatever went wrong with it
+        failed += 1
+        print(f"not ok {number} - {case.__name__}\n# {type(e).__name__}: {e}")
+sys.exit(failed > 0)
