@@ -66,6 +66,9 @@ typedef struct pl_engine_params {
     /* What the kernel may hold for the caller's sockets: only in charged_bytes of the plan, as no page of it is this
      * process's. 0: none. */
     uint64_t socket_bytes;
+    /* Requests that may be preempted at once; the plan holds what each has chosen so far. 0: none is ever, and
+     * priorities only order who waits. */
+    int max_preempted;
 } pl_engine_params;
 
 enum { PL_MAX_SPECULATIVE = 8 };
@@ -210,6 +213,7 @@ typedef struct pl_engine_stats {
     int running, queued; /* now */
     pl_speculation speculation;
     const char *load_mode, *load_reason; /* "direct" or "buffered", and why; static text */
+    uint64_t preemptions;                /* tokens run again afterwards count as prefill_tokens */
 } pl_engine_stats;
 
 PL_API pl_engine_stats pl_engine_stats_of(const pl_engine *engine);
@@ -271,13 +275,17 @@ typedef struct pl_request_params {
      * has rows of logits, max_num_seqs * (1 + num_speculative_tokens), and others may want some of them. NULL:
      * nobody. */
     pl_token_fn *on_prompt_token;
+    /* Who gets a place first: the highest, of equal ones who came first. Where no place is free, a request preempts the
+     * lowest that runs below it, of equal ones the last that came, if max_preempted allows: that one waits again, keeps
+     * its tokens and later runs their positions once more. Nobody's bits change, no token is told twice. */
+    int32_t priority;
 } pl_request_params;
 
 /* 256 tokens, greedy. */
 PL_API pl_request_params pl_request_params_default(void);
 
 typedef enum pl_request_state {
-    PL_REQUEST_QUEUED,
+    PL_REQUEST_QUEUED, /* waits for a place, also once more after it was preempted */
     PL_REQUEST_RUNNING,
     PL_REQUEST_STOPPED, /* a stop token was chosen */
     PL_REQUEST_LENGTH,  /* max_tokens or max_model_len was reached */
@@ -317,6 +325,7 @@ PL_API const float *pl_request_logprobs(const pl_request *request, int32_t *n);
 
 typedef struct pl_request_stats {
     pl_speculation speculation;
+    uint64_t preemptions; /* how often it was preempted */
 } pl_request_stats;
 
 PL_API pl_request_stats pl_request_stats_of(const pl_request *request);

@@ -24,6 +24,10 @@ pl_status pl_memory_line_choose(double utilization, pl_engine_params *p, pl_erro
 {
     pl_mem_machine machine;
 
+    PL_CHECK(utilization < 0 || p->memory_bytes == 0, err,
+             "--memory-utilization: a second line beside --memory (want one of both)");
+    if (utilization < 0)
+        utilization = 0.9;
     PL_TRY(pl_mem_read_machine(&machine, err));
     if (p->memory_bytes == 0)
         p->memory_bytes = (uint64_t)(utilization * (double)machine.limit_bytes);

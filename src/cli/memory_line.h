@@ -5,7 +5,10 @@
 
 #include "plimsoll/engine.h"
 
-/* params->memory_bytes, or else `utilization` of what there is; nobody may ask for more than that. */
+/* Of --memory-utilization where it was not given: 0.9 then, unless there is a --memory. */
+#define PL_MEMORY_LINE_DEFAULT (-1.0)
+
+/* params->memory_bytes, or else `utilization` of what there is; nobody may ask for more than that, nor for two lines. */
 pl_status pl_memory_line_choose(double utilization, pl_engine_params *params,
                                 pl_error *err) PL_MUST_CHECK;
 

@@ -2,6 +2,7 @@
  *
  * The order is that of cost: what is wrong with the options, the prompts or the plan is told before a weight is
  * read. The line is drawn (RLIMIT_DATA) before the engine takes its memory. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,21 +128,49 @@ static void fill_defaults(const struct options *o, const pl_engine_model *model,
             len < model->max_position_embeddings ? (int)len : model->max_position_embeddings;
 }
 
-/* More prompts than places: their tokens and results are held beside the engine, so the plan must know. */
-static uint64_t extra_bytes(const struct options *o, const pl_engine_params *p)
+/* What a run of so many places holds for its prompts, and where there are more of them, for results that were taken. */
+static uint64_t held_bytes(const struct options *o, int64_t places, int64_t max_model_len)
 {
-    const uint64_t planned = (uint64_t)p->max_num_seqs * (uint64_t)p->max_model_len * 4;
+    const int64_t longest = o->max_tokens < max_model_len ? o->max_tokens : max_model_len;
     uint64_t held = pl_run_prompts_bytes(&o->prompts);
 
-    if (o->prompts.n > p->max_num_seqs)
-        held += (uint64_t)o->prompts.n * 8 *
-                (uint64_t)(o->max_tokens < p->max_model_len ? o->max_tokens : p->max_model_len);
-    return held > planned ? held - planned : 0;
+    if (o->prompts.n > places)
+        held += (uint64_t)o->prompts.n * (uint64_t)longest * (sizeof(int32_t) + sizeof(float));
+    return held;
+}
+
+static uint64_t region_bytes(const pl_plan *plan, const char *name)
+{
+    for (int i = 0; i < pl_plan_n_regions(plan); i++)
+        if (strcmp(pl_plan_region_at(plan, i).name, name) == 0)
+            return pl_plan_region_at(plan, i).bytes;
+    return 0;
+}
+
+/* The plan is that of `plimsoll plan`, which knows of no prompts: they have to fit into its region. */
+static pl_status check_prompts_fit(const struct options *o, const pl_plan *plan, pl_error *err)
+{
+    const pl_plan_totals t = pl_plan_totals_of(plan);
+    const uint64_t held = held_bytes(o, t.max_num_seqs, t.max_model_len);
+    const uint64_t planned = region_bytes(plan, "heap.prompts");
+    const uint64_t place = (uint64_t)t.max_model_len * sizeof(int32_t);
+    int64_t n = t.max_num_seqs;
+
+    if (held <= planned)
+        return PL_OK;
+    while (held_bytes(o, n, t.max_model_len) > planned + (uint64_t)(n - t.max_num_seqs) * place)
+        n++;
+    return pl_error_set(err, PL_ERR_LIMIT,
+                        "run: %d prompts and their results are more than heap.prompts of the plan "
+                        "(got %" PRIu64 " bytes, want at most %" PRIu64
+                        "); would fit: fewer prompts, or --max-num-seqs %" PRId64 " instead of %d",
+                        o->prompts.n, held, planned, n, t.max_num_seqs);
 }
 
 static pl_status check_plan(const struct options *o, const pl_plan *plan, pl_error *err)
 {
     PL_TRY(pl_plan_check_fits(plan, err));
+    PL_TRY(check_prompts_fit(o, plan, err));
     for (int i = 0; i < o->prompts.n; i++) {
         pl_request_params p = request_of(o, &o->prompts.prompt[i]);
         pl_status s = pl_plan_check_request(plan, &p, err);
@@ -165,7 +194,8 @@ static pl_status plan_run(const char *path, struct options *o, pl_engine_params 
     PL_TRY(model_of(path, p, &model, err));
     PL_TRY(pl_run_prompts_read(&o->prompts, path, &model, err));
     fill_defaults(o, &model, p);
-    p->program_bytes += o->chat ? pl_run_chat_bytes(p->max_model_len) : extra_bytes(o, p);
+    if (o->chat)
+        p->program_bytes += pl_run_chat_bytes(p->max_model_len);
     PL_TRY(pl_plan_create(path, p, &plan, err));
     s = check_plan(o, plan, err);
     pl_plan_destroy(plan);
@@ -317,7 +347,7 @@ static int run(int argc, char **argv)
 {
     struct options o = {
         .engine = pl_engine_options_none(),
-        .memory_utilization = 0.9,
+        .memory_utilization = PL_MEMORY_LINE_DEFAULT,
         .top_p = 1,
         .repetition_penalty = 1,
     };

@@ -137,7 +137,7 @@ static int run(int argc, char **argv)
     const pl_server_params d = pl_server_params_default();
     struct options o = {
         .engine = pl_engine_options_none(),
-        .memory_utilization = 0.9,
+        .memory_utilization = PL_MEMORY_LINE_DEFAULT,
         .host = d.host,
         .port = d.port,
         .max_connections = d.max_connections,

@@ -151,6 +151,7 @@ static void append(pl_engine *e, pl_request *r, const pl__row *row)
 {
     pl__request_logprobs(r)[r->n_output] = row->logprob;
     r->n_output++;
+    r->prefilling = false;
     if (ends_request(r, row->token))
         r->state = PL_REQUEST_STOPPED;
     else if (r->n_output == r->max_output)

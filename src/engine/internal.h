@@ -28,7 +28,11 @@ struct pl_request {
     pl__list *list; /* free, queue, running or ended */
     pl_request_params params;
     pl_request_state state;
-    int32_t place; /* index of its cache and its outputs; -1: none */
+    uint64_t arrival; /* number of its submission */
+    uint64_t n_preempted;
+    int32_t place,
+        strip; /* of its cache, of its outputs; -1: none. Preempted: a strip without a place */
+    bool prefilling; /* has chosen no token since it got its place */
     int32_t n_output, max_output;
     int32_t n_drafts; /* for the next step; they lie behind the outputs */
     int32_t n_chosen; /* in this step: outputs that do not count yet */
@@ -53,7 +57,8 @@ struct pl_engine {
     char checkpoint[PL_DIGEST_TEXT_BYTES + 16];
 
     pl__list free, queue, running, ended;
-    int32_t n_free_places; /* on the stack parts.free_places */
+    int32_t n_free_places, n_free_strips; /* on the stacks parts.free_places, parts.free_strips */
+    uint64_t n_submitted;
     bool in_step;
     int32_t n_step_tokens, n_step_seqs, n_rows; /* of the step being made */
     pl_engine_stats stats;
@@ -68,7 +73,7 @@ int32_t *pl__request_outputs(const pl_request *r);
 float *pl__request_logprobs(const pl_request *r);
 /* -1 where the end token is an ordinary one. */
 int32_t pl__request_eos(const pl_request *r);
-/* Gives queued requests places while there are some. */
+/* Gives queued requests places while there are some, or some to be had by preempting. */
 void pl__requests_admit(pl_engine *e);
 /* Ends running requests that were cancelled and frees those released. */
 void pl__requests_settle(pl_engine *e);

@@ -45,6 +45,8 @@ static pl_status check_params(const pl_engine_params *p, const pl_config *c, pl_
     PL_CHECK(p->num_speculative_tokens >= 0 && p->num_speculative_tokens <= PL_MAX_SPECULATIVE, err,
              "num_speculative_tokens: out of range (got %d, want 0 to %d)",
              p->num_speculative_tokens, PL_MAX_SPECULATIVE);
+    PL_CHECK(p->max_preempted >= 0 && p->max_preempted <= MAX_SEQS, err,
+             "max_preempted: out of range (got %d, want 0 to %d)", p->max_preempted, MAX_SEQS);
     PL_CHECK(p->ranks >= 0 && p->ranks <= PL_MAX_RANKS, err,
              "ranks: out of range (got %d, want 0 to %d)", p->ranks, PL_MAX_RANKS);
     PL_CHECK(p->max_queued >= 0 && p->max_queued <= MAX_QUEUED, err,

@@ -22,6 +22,8 @@ enum {
     PL_HEADER_BYTES_PER_TENSOR = 384,
     PL_TOKENIZER_BYTES_PER_ID = 128,
     PL_OTHER_HEAP_BYTES = 3 << 20,
+    /* Beside the prompts that run: of those that wait, and results that were taken. */
+    PL_WAITING_BYTES = 2 << 20,
 };
 
 /* Bytes of one kind of weights: so many layers of each size. */
@@ -51,7 +53,7 @@ typedef struct pl_engine_shape {
     const pl_model_shape *model;
     const pl_ops *ops;
     int n_workers;
-    int32_t max_num_seqs, max_queued;
+    int32_t max_num_seqs, max_queued, max_preempted;
     int32_t n_speculative; /* drafts asked for; limits.max_draft: those that a step has room for */
     uint64_t program_bytes;
     pl_forward_limits limits;
@@ -64,7 +66,8 @@ typedef struct pl_engine_parts {
     pl_request *requests;       /* [max_num_seqs + max_queued] */
     pl_state *states;           /* [n_ranks][max_num_seqs], those of a request a chain */
     int32_t *free_places;       /* [max_num_seqs] */
-    int32_t *outputs;           /* [max_num_seqs][max_len] */
+    int32_t *free_strips;       /* [max_num_seqs + max_preempted] */
+    int32_t *outputs;           /* [max_num_seqs + max_preempted][max_len] */
     float *logprobs;            /* the same */
     int32_t *step_tokens;       /* [max_tokens] */
     pl_step_seq *step_seqs;     /* [max_seqs] */

@@ -217,6 +217,7 @@ pl_status pl__plan_fit(pl_plan *plan, pl_error *err)
         .ops = pl__engine_ops(plan->level),
         .n_workers = p->threads,
         .max_queued = p->max_queued,
+        .max_preempted = p->max_preempted,
         .n_speculative = p->num_speculative_tokens,
         .program_bytes = p->program_bytes,
         .limits.max_tokens = p->max_num_batched_tokens,

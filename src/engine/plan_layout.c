@@ -17,17 +17,23 @@ static void layout_requests(const pl_engine_shape *s, pl_regions *t, pl_arena *a
 {
     size_t n = (size_t)s->max_num_seqs + (size_t)s->max_queued, seqs = (size_t)s->max_num_seqs;
     size_t tokens = (size_t)s->limits.max_len, states = (size_t)s->limits.n_ranks * seqs;
+    size_t strips = seqs + (size_t)s->max_preempted;
 
     pl_region_begin(t, a, "engine.requests", "engine");
     p->requests = pl_arena_array(a, n, sizeof *p->requests, 0);
     p->states = pl_arena_array(a, states, sizeof *p->states, 0);
     p->free_places = pl_arena_array(a, seqs, sizeof *p->free_places, 0);
-    pl_region_end(t, "%zu requests * %zu + up(%zu places * %zu, 64) + up(%zu places * %zu, 64)", n,
-                  sizeof *p->requests, states, sizeof *p->states, seqs, sizeof *p->free_places);
+    p->free_strips = pl_arena_array(a, strips, sizeof *p->free_strips, 0);
+    pl_region_end(t,
+                  "%zu requests * %zu + up(%zu places * %zu, 64) + up(%zu places * %zu, 64) + "
+                  "up(%zu strips * %zu, 64)",
+                  n, sizeof *p->requests, states, sizeof *p->states, seqs, sizeof *p->free_places,
+                  strips, sizeof *p->free_strips);
     pl_region_begin(t, a, "engine.outputs", "engine");
-    p->outputs = pl_arena_array(a, seqs * tokens, sizeof *p->outputs, 0);
-    p->logprobs = pl_arena_array(a, seqs * tokens, sizeof *p->logprobs, 0);
-    pl_region_end(t, "2 * up(%zu places * %zu tokens * %zu, 64)", seqs, tokens, sizeof *p->outputs);
+    p->outputs = pl_arena_array(a, strips * tokens, sizeof *p->outputs, 0);
+    p->logprobs = pl_arena_array(a, strips * tokens, sizeof *p->logprobs, 0);
+    pl_region_end(t, "2 * up(%zu strips * %zu tokens * %zu, 64)", strips, tokens,
+                  sizeof *p->outputs);
 }
 
 static void layout_step(const pl_engine_shape *s, pl_regions *t, pl_arena *a, pl_engine_parts *p)
@@ -143,9 +149,10 @@ static void add_others(const pl_engine_shape *s, pl_regions *t, const pl_arena *
     pl_region_add(t, "heap.tokenizer", "text", PL_REGION_CAPPED, vocab * PL_TOKENIZER_BYTES_PER_ID,
                   "%" PRIu64 " ids * %d", vocab, PL_TOKENIZER_BYTES_PER_ID);
     pl_region_add(t, "heap.prompts", "engine", PL_REGION_CAPPED,
-                  (uint64_t)s->max_num_seqs * (uint64_t)s->limits.max_len * sizeof(int32_t),
-                  "%d requests * %d tokens * %zu", s->max_num_seqs, s->limits.max_len,
-                  sizeof(int32_t));
+                  (uint64_t)s->max_num_seqs * (uint64_t)s->limits.max_len * sizeof(int32_t) +
+                      PL_WAITING_BYTES,
+                  "%d requests * %d tokens * %zu + %d KiB waiting", s->max_num_seqs,
+                  s->limits.max_len, sizeof(int32_t), PL_WAITING_BYTES / 1024);
     pl_region_add(t, "heap.other", "engine", PL_REGION_CAPPED, PL_OTHER_HEAP_BYTES, "%d KiB",
                   PL_OTHER_HEAP_BYTES / 1024);
     pl_region_add(t, "program", "engine", PL_REGION_MEASURED, s->program_bytes,

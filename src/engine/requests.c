@@ -1,7 +1,8 @@
 /* The lives of requests: free, queued, running in a place, ended, free again.
  *
- * A place is a cache and a strip of outputs. A request takes one when it starts to run and keeps it until it is
- * released or cancelled. What is asked for within a step (from a callback) is noted and done at its end, so
+ * A place is a cache; a strip holds outputs. A request takes both when it starts to run and keeps them until it is
+ * released or cancelled. Where one of higher priority finds no place, the lowest gives its own up and waits again with
+ * its strip: it later runs its prompt and its outputs as one long prompt, which no bit depends on. What is asked for within a step (from a callback) is noted and done at its end, so
  * that the step never loses what it works on. */
 #include <string.h>
 
@@ -30,6 +31,17 @@ void pl__list_remove(pl_request *r)
     r->list = NULL;
 }
 
+/* Behind `after`, NULL: in front. */
+static void insert(pl__list *list, pl_request *r, pl_request *after)
+{
+    r->list = list;
+    r->prev = after;
+    r->next = after ? after->next : list->first;
+    *(r->next ? &r->next->prev : &list->last) = r;
+    *(after ? &after->next : &list->first) = r;
+    list->n++;
+}
+
 static void move(pl_request *r, pl__list *to)
 {
     pl__list_remove(r);
@@ -44,11 +56,13 @@ void pl__requests_init(pl_engine *e)
         pl_request *r = &e->parts.requests[i];
         memset(r, 0, sizeof *r);
         r->engine = e;
-        r->place = r->row = -1;
+        r->place = r->strip = r->row = -1;
         pl__list_append(&e->free, r);
     }
     for (int32_t i = s->max_num_seqs - 1; i >= 0; i--)
         e->parts.free_places[e->n_free_places++] = i;
+    for (int32_t i = s->max_num_seqs + s->max_preempted - 1; i >= 0; i--)
+        e->parts.free_strips[e->n_free_strips++] = i;
 }
 
 /* ---- submitting */
@@ -87,6 +101,25 @@ pl_status pl_plan_check_request(const pl_plan *plan, const pl_request_params *p,
     return pl_sampling_check(p, c->vocab_size, p->ignore_eos ? -1 : c->eos_token_id, err);
 }
 
+static bool goes_before(const pl_request *a, const pl_request *b)
+{
+    if (a->params.priority != b->params.priority)
+        return a->params.priority > b->params.priority;
+    return a->arrival < b->arrival;
+}
+
+/* The queue is sorted; most requests go to its end. */
+static void enqueue(pl_engine *e, pl_request *r)
+{
+    pl_request *after = e->queue.last;
+
+    while (after && goes_before(r, after))
+        after = after->prev;
+    pl__list_remove(r);
+    insert(&e->queue, r, after);
+    r->state = PL_REQUEST_QUEUED;
+}
+
 pl_status pl_engine_submit(pl_engine *e, const pl_request_params *p, pl_request **out,
                            pl_error *err)
 {
@@ -100,42 +133,69 @@ pl_status pl_engine_submit(pl_engine *e, const pl_request_params *p, pl_request 
         return pl_error_set(err, PL_ERR_AGAIN, "requests: too many wait (got %d, want at most %d)",
                             e->queue.n, e->plan->shape.max_queued);
     r->params = *p;
-    r->state = PL_REQUEST_QUEUED;
+    r->arrival = e->n_submitted++;
+    r->n_preempted = 0;
     r->n_output = r->n_drafts = 0;
     r->n_prompt_rows = r->n_prompt_told = 0;
     r->speculation = (pl_speculation){0};
     r->max_output = p->max_tokens < room ? p->max_tokens : room;
     r->cancelled = r->released = false;
     (void)XXH3_128bits_reset(&r->digest);
-    move(r, &e->queue);
+    enqueue(e, r);
     *out = r;
     return PL_OK;
 }
 
+static void give_place_back(pl_request *r)
+{
+    if (r->place >= 0)
+        r->engine->parts.free_places[r->engine->n_free_places++] = r->place;
+    r->place = -1;
+}
+
+static void give_strip_back(pl_request *r)
+{
+    if (r->strip >= 0)
+        r->engine->parts.free_strips[r->engine->n_free_strips++] = r->strip;
+    r->strip = -1;
+    r->n_output = 0;
+}
+
+/* Takes the place of the lowest running request if that is below r and a strip is left for r beside its own. */
+static bool preempt_for(pl_engine *e, const pl_request *r)
+{
+    pl_request *lowest = e->running.first;
+
+    for (pl_request *other = lowest; other; other = other->next)
+        if (goes_before(lowest, other))
+            lowest = other;
+    if (!lowest || lowest->params.priority >= r->params.priority ||
+        (r->strip < 0 && !e->n_free_strips))
+        return false;
+    give_place_back(lowest);
+    lowest->n_drafts = 0;
+    lowest->n_preempted++;
+    e->stats.preemptions++;
+    enqueue(e, lowest);
+    return true;
+}
+
 void pl__requests_admit(pl_engine *e)
 {
-    while (e->n_free_places && e->queue.first) {
-        pl_request *r = e->queue.first;
-
+    for (pl_request *r = e->queue.first; r; r = e->queue.first) {
+        if (!e->n_free_places && !preempt_for(e, r))
+            return;
         r->place = e->parts.free_places[--e->n_free_places];
+        if (r->strip < 0)
+            r->strip = e->parts.free_strips[--e->n_free_strips];
         r->state = PL_REQUEST_RUNNING;
+        r->prefilling = true;
         pl_state_reset(&e->parts.states[r->place]);
         move(r, &e->running);
     }
 }
 
 /* ---- ending */
-
-static void give_place_back(pl_request *r)
-{
-    pl_engine *e = r->engine;
-
-    if (r->place < 0)
-        return;
-    e->parts.free_places[e->n_free_places++] = r->place;
-    r->place = -1;
-    r->n_output = 0;
-}
 
 static bool is_live(const pl_request *r)
 {
@@ -147,6 +207,7 @@ static void end_cancelled(pl_request *r)
     if (is_live(r)) {
         r->state = PL_REQUEST_CANCELLED;
         give_place_back(r);
+        give_strip_back(r);
         move(r, &r->engine->ended);
     }
 }
@@ -155,6 +216,7 @@ static void free_released(pl_request *r)
 {
     end_cancelled(r);
     give_place_back(r);
+    give_strip_back(r);
     move(r, &r->engine->free);
 }
 
@@ -208,17 +270,17 @@ int32_t pl__request_eos(const pl_request *r)
 
 static size_t first_output(const pl_request *r)
 {
-    return (size_t)r->place * (size_t)r->engine->plan->shape.limits.max_len;
+    return (size_t)r->strip * (size_t)r->engine->plan->shape.limits.max_len;
 }
 
 int32_t *pl__request_outputs(const pl_request *r)
 {
-    return r->place < 0 ? NULL : r->engine->parts.outputs + first_output(r);
+    return r->strip < 0 ? NULL : r->engine->parts.outputs + first_output(r);
 }
 
 float *pl__request_logprobs(const pl_request *r)
 {
-    return r->place < 0 ? NULL : r->engine->parts.logprobs + first_output(r);
+    return r->strip < 0 ? NULL : r->engine->parts.logprobs + first_output(r);
 }
 
 pl_request_state pl_request_state_of(const pl_request *r)
@@ -240,7 +302,7 @@ const float *pl_request_logprobs(const pl_request *r, int32_t *n)
 
 pl_request_stats pl_request_stats_of(const pl_request *r)
 {
-    return (pl_request_stats){.speculation = r->speculation};
+    return (pl_request_stats){.speculation = r->speculation, .preemptions = r->n_preempted};
 }
 
 void pl_request_digest(const pl_request *r, char digest[PL_REQUEST_DIGEST_BYTES])

@@ -23,7 +23,7 @@ int32_t pl__request_token_at(const pl_request *r, int32_t position)
 
 bool pl__request_is_prefilling(const pl_request *r)
 {
-    return r->n_output == 0;
+    return r->prefilling;
 }
 
 /* Positions that are known and have not been run. */

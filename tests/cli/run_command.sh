@@ -58,6 +58,44 @@ case_plan_and_run_agree()
         expect_status 0
         expect_value memory.plan_bytes "$total"
     done
+    # More prompts than places, drafts, ranks: all options alike, and the plan does not change.
+    for options in '--max-num-seqs 1' '--max-num-seqs 2 --num-speculative-tokens 2' '--max-num-seqs 2 --ranks 3'; do
+        run plan nano --json --max-model-len 300 $options
+        total=$(value total_bytes)
+        run run nano --json --max-model-len 300 --tokens 1,2,3 --tokens 4 --tokens 5,6 --tokens 7 --max-tokens 5 $options
+        expect_status 0
+        expect_value memory.plan_bytes "$total"
+        expect_peak_at_plan
+    done
+}
+
+# What prompts and results take beside the places is bounded by the plan; beyond that the smallest change is named.
+case_more_prompts_than_the_plan_holds()
+{
+    model
+    set --
+    for i in 1 2 3 4 5 6 7 8 9; do
+        set -- "$@" --tokens $i
+    done
+    run run nano "$@" --max-tokens 40000 --max-num-seqs 1 --ignore-eos
+    expect_status 1
+    [ -s out ] && fail 'standard output is not empty'
+    expect_err '^plimsoll: run: 9 prompts and their results are more than heap.prompts .*--max-num-seqs [2-9] instead of 1$'
+    enough=$(sed -n 's/.*--max-num-seqs \([0-9]*\) instead.*/\1/p' err)
+    run run nano "$@" --max-tokens 40000 --max-num-seqs $((enough - 1)) --ignore-eos
+    expect_status 1
+    expect_err "got .*--max-num-seqs $enough instead of $((enough - 1))\$"
+}
+
+case_two_lines()
+{
+    model
+    run run nano --tokens 1 --max-tokens 1 --memory 1GiB --memory-utilization 0.5
+    expect_status 2
+    expect_err '^plimsoll: --memory-utilization: a second line beside --memory'
+    run serve nano --memory 1GiB --memory-utilization 0.5
+    expect_status 2
+    expect_err 'a second line beside --memory'
 }
 
 case_several_prompts()
