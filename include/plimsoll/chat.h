@@ -16,6 +16,7 @@
 #include <stdbool.h>
 
 #include "plimsoll/status.h"
+#include "plimsoll/text.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -97,6 +98,10 @@ PL_API size_t pl_prompt_n_segments(const pl_prompt *prompt);
 
 /* Segment i < pl_prompt_n_segments(prompt). */
 PL_API pl_prompt_segment pl_prompt_get_segment(const pl_prompt *prompt, size_t i);
+
+/* What was written by others and can be no markup, for pl_tokenizer_encode_ranges: the segments that are none and not
+ * empty, ascending. `ranges` has room for pl_prompt_n_segments; returns their number. */
+PL_API size_t pl_prompt_plain_ranges(const pl_prompt *prompt, pl_text_range *ranges);
 
 /* The mode in which to parse what the model writes next: thinking where the prompt ends with <think>, else chat, as
  * in the answer to a task or behind a message that is gone on with. */

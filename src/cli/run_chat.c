@@ -162,19 +162,6 @@ static pl_status answer(chat *c, const pl_request_params *ask, int32_t n_tokens,
 
 /* ---- the prompt */
 
-static size_t plain_ranges(const pl_prompt *prompt, pl_text_range *ranges)
-{
-    size_t n = 0, at = 0;
-
-    for (size_t i = 0; i < pl_prompt_n_segments(prompt); i++) {
-        const pl_prompt_segment s = pl_prompt_get_segment(prompt, i);
-        if (!s.markup && s.n_bytes)
-            ranges[n++] = (pl_text_range){at, at + s.n_bytes};
-        at += s.n_bytes;
-    }
-    return n;
-}
-
 static pl_status tokenize(chat *c, const pl_prompt *prompt, int32_t *n_tokens, pl_error *err)
 {
     pl_text_range *ranges = malloc((pl_prompt_n_segments(prompt) + 1) * sizeof *ranges);
@@ -185,7 +172,7 @@ static pl_status tokenize(chat *c, const pl_prompt *prompt, int32_t *n_tokens, p
     if (!ranges)
         return pl_error_set(err, PL_ERR_NOMEM, "chat: out of memory");
     s = pl_tokenizer_encode_ranges(c->tokenizer, c->encoder, text, n_bytes, ranges,
-                                   plain_ranges(prompt, ranges), c->tokens,
+                                   pl_prompt_plain_ranges(prompt, ranges), c->tokens,
                                    (size_t)c->max_model_len, &n, err);
     free(ranges);
     PL_TRY(s);

@@ -145,20 +145,6 @@ static char *conversation(const char *text)
     return json;
 }
 
-/* What the user wrote can be no markup: the ranges that are none. */
-static size_t plain_ranges(const pl_prompt *prompt, pl_text_range *ranges)
-{
-    size_t n = 0, at = 0;
-
-    for (size_t i = 0; i < pl_prompt_n_segments(prompt); i++) {
-        pl_prompt_segment s = pl_prompt_get_segment(prompt, i);
-        if (!s.markup && s.n_bytes)
-            ranges[n++] = (pl_text_range){at, at + s.n_bytes};
-        at += s.n_bytes;
-    }
-    return n;
-}
-
 static pl_status encode_chat(const texts *t, pl_run_prompt *p, pl_error *err)
 {
     pl_text_range *ranges = malloc((pl_prompt_n_segments(p->chat) + 1) * sizeof *ranges);
@@ -169,8 +155,8 @@ static pl_status encode_chat(const texts *t, pl_run_prompt *p, pl_error *err)
     if (!ranges)
         return out_of_memory(err);
     s = pl_tokenizer_encode_ranges(t->tokenizer, t->encoder, text, n_bytes, ranges,
-                                   plain_ranges(p->chat, ranges), p->tokens, 3 * n_bytes + 1, &n,
-                                   err);
+                                   pl_prompt_plain_ranges(p->chat, ranges), p->tokens,
+                                   3 * n_bytes + 1, &n, err);
     if (s == PL_OK)
         shrink(p, n);
     free(ranges);

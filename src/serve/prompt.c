@@ -48,20 +48,6 @@ static void shrink(pl_job_prompt *p, size_t n)
 
 /* ---- chat */
 
-/* What the user wrote can be no markup: the ranges that are none. */
-static size_t plain_ranges(const pl_prompt *prompt, pl_text_range *ranges)
-{
-    size_t n = 0, at = 0;
-
-    for (size_t i = 0; i < pl_prompt_n_segments(prompt); i++) {
-        pl_prompt_segment s = pl_prompt_get_segment(prompt, i);
-        if (!s.markup && s.n_bytes)
-            ranges[n++] = (pl_text_range){at, at + s.n_bytes};
-        at += s.n_bytes;
-    }
-    return n;
-}
-
 static bool encode_prompt(pl_job *job, pl_encoder *encoder, const pl_prompt *prompt,
                           pl_fault *fault)
 {
@@ -77,8 +63,9 @@ static bool encode_prompt(pl_job *job, pl_encoder *encoder, const pl_prompt *pro
         free(ranges);
         return out_of_memory(fault);
     }
-    s = pl_tokenizer_encode_ranges(t, encoder, text, n_bytes, ranges, plain_ranges(prompt, ranges),
-                                   p->tokens, n_bytes + 1, &n, &err);
+    s = pl_tokenizer_encode_ranges(t, encoder, text, n_bytes, ranges,
+                                   pl_prompt_plain_ranges(prompt, ranges), p->tokens, n_bytes + 1,
+                                   &n, &err);
     free(ranges);
     if (s != PL_OK)
         return pl_fault_from_error(fault, "messages", &err);

@@ -119,3 +119,17 @@ pl_prompt_segment pl_prompt_get_segment(const pl_prompt *prompt, size_t i)
     }
     return (pl_prompt_segment){prompt->text.bytes + begin, end - begin, markup};
 }
+
+size_t pl_prompt_plain_ranges(const pl_prompt *prompt, pl_text_range *ranges)
+{
+    size_t n = 0, at = 0;
+
+    for (size_t i = 0; i < pl_prompt_n_segments(prompt); i++) {
+        const pl_prompt_segment s = pl_prompt_get_segment(prompt, i);
+
+        if (!s.markup && s.n_bytes)
+            ranges[n++] = (pl_text_range){at, at + s.n_bytes};
+        at += s.n_bytes;
+    }
+    return n;
+}

@@ -79,7 +79,7 @@ case_more_prompts_than_the_plan_holds()
     done
     run run nano "$@" --max-tokens 40000 --max-num-seqs 1 --ignore-eos
     expect_status 1
-    [ -s out ] && fail 'standard output is not empty'
+    [ ! -s out ] || fail 'standard output is not empty'
     expect_err '^plimsoll: run: 9 prompts and their results are more than heap.prompts .*--max-num-seqs [2-9] instead of 1$'
     enough=$(sed -n 's/.*--max-num-seqs \([0-9]*\) instead.*/\1/p' err)
     run run nano "$@" --max-tokens 40000 --max-num-seqs $((enough - 1)) --ignore-eos
@@ -96,6 +96,55 @@ case_two_lines()
     run serve nano --memory 1GiB --memory-utilization 0.5
     expect_status 2
     expect_err 'a second line beside --memory'
+}
+
+# in_group BYTES ARGUMENT...: as run, in a control group with that hard limit of memory; skips where none can be made.
+in_group()
+{
+    limit=$1
+    shift
+    path=$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)
+    if [ -n "$path" ]; then
+        parent=/sys/fs/cgroup/memory$path
+        limit_file=memory.limit_in_bytes
+    else
+        parent=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)
+        limit_file=memory.max
+    fi
+    group=$parent/plimsoll-test-$$
+    mkdir "$group" 2>/dev/null || skip 'no control group can be made here'
+    if [ ! -w "$group/$limit_file" ] || ! echo "$limit" 2>/dev/null >"$group/$limit_file"; then
+        rmdir "$group"
+        skip 'the control group has no limit of memory'
+    fi
+    last_command="plimsoll $* (in a control group of $limit bytes)"
+    sh -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' sh "$group" "$program" "$@" </dev/null >out 2>err
+    status=$?
+    rmdir "$group"
+}
+
+# What the plan says a control group is charged is enough as its hard limit, page cache and kernel included; a line above
+# what the group gives is refused before anything is taken.
+case_hard_limit_of_a_control_group()
+{
+    grep -aqE '__asan_init|__tsan_init' "$program" && skip 'sanitizers take memory that no plan knows of'
+    model
+    for options in '--max-num-seqs 2' '--max-num-seqs 4 --ranks 2 --num-speculative-tokens 2 --max-num-batched-tokens 64'; do
+        run plan nano --json --max-model-len 2000 $options
+        total=$(value total_bytes)
+        charged=$(value charged_bytes)
+        run run nano --json --max-model-len 2000 --tokens 1,2,3 --max-tokens 12 $options
+        expect_status 0
+        digest=$(value results.0.digest)
+        in_group "$charged" run nano --json --max-model-len 2000 --tokens 1,2,3 --max-tokens 12 --memory "$total" $options
+        expect_status 0
+        expect_value results.0.digest "$digest"
+        expect_value memory.plan_bytes "$total"
+        in_group $((total - 4096)) run nano --max-model-len 2000 --tokens 1,2,3 --memory "$total" $options
+        expect_status 2
+        expect_err '^plimsoll: --memory: more than this machine or its control group gives'
+        [ ! -s out ] || fail 'standard output is not empty'
+    done
 }
 
 case_several_prompts()

@@ -22,6 +22,27 @@ static pl_prompt *encode(const char *json, size_t n, const pl_chat_options *opti
     return p;
 }
 
+/* The ranges are the segments that are no markup, in order. */
+static void check_plain_ranges(const pl_prompt *p, const char *text)
+{
+    pl_text_range *ranges = calloc(pl_prompt_n_segments(p) + 1, sizeof *ranges);
+    size_t n = 0, n_ranges;
+
+    assert_non_null(ranges);
+    n_ranges = pl_prompt_plain_ranges(p, ranges);
+    for (size_t i = 0; i < pl_prompt_n_segments(p); i++) {
+        const pl_prompt_segment s = pl_prompt_get_segment(p, i);
+
+        if (s.markup)
+            continue;
+        assert_ptr_equal(text + ranges[n].begin, s.text);
+        assert_int_equal(ranges[n].end - ranges[n].begin, s.n_bytes);
+        n++;
+    }
+    assert_int_equal(n_ranges, n);
+    free(ranges);
+}
+
 /* The segments are not empty, alternate and make up the text. */
 static void check_segments(const pl_prompt *p)
 {
@@ -38,6 +59,7 @@ static void check_segments(const pl_prompt *p)
     }
     assert_int_equal(at, n);
     assert_int_equal(text[n], 0);
+    check_plain_ranges(p, text);
 }
 
 static void check_prompt(const char *name, const pl_prompt *p, const char *want, size_t n_want)
