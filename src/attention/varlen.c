@@ -2,24 +2,10 @@
  * what passes here keeps them inside of the caller's arrays. */
 #include <inttypes.h>
 
-#include "attention/context.h"
+#include "attention/check.h"
 #include "base/error.h"
 #include "base/fpenv.h"
 #include "base/math.h"
-
-typedef struct extent {
-    const char *name;
-    uintptr_t begin, end;
-} extent;
-
-/* Elements from the first to the last of a tensor; false: past what an address can tell. */
-static bool reach(int64_t n, int64_t stride, int64_t *elements)
-{
-    int64_t more;
-
-    return n < 1 || (!__builtin_mul_overflow(n - 1, stride, &more) &&
-                     !__builtin_add_overflow(*elements, more, elements));
-}
 
 static pl_status check_shape(const pl_attention_varlen_args *a, pl_error *err)
 {
@@ -63,11 +49,11 @@ static pl_status check_lengths(const char *name, const int32_t *cu, int32_t n_se
 static pl_status check_tensor(const char *name, const pl_attention_varlen_args *a, const void *data,
                               int64_t pages, int64_t page_stride, int64_t rows,
                               int64_t token_stride, int32_t heads, int64_t head_stride, int32_t dim,
-                              extent *e, pl_error *err)
+                              pl_extent *e, pl_error *err)
 {
     int64_t size = a->dtype == PL_DTYPE_FP32 ? 4 : 2, n = dim, bytes;
 
-    *e = (extent){name, 0, 0};
+    *e = (pl_extent){name, 0, 0};
     if (rows == 0 || pages == 0)
         return PL_OK;
     PL_CHECK(data != NULL && (uintptr_t)data % (uintptr_t)size == 0, err,
@@ -75,18 +61,18 @@ static pl_status check_tensor(const char *name, const pl_attention_varlen_args *
     PL_CHECK(heads == 1 || head_stride >= dim, err,
              "%s_head_stride: heads overlap (got %" PRId64 ", want %d or more)", name, head_stride,
              dim);
-    PL_CHECK(reach(heads, head_stride, &n), err,
+    PL_CHECK(pl__reach(heads, head_stride, &n), err,
              "%s_head_stride: too large (got %" PRId64 ", want less)", name, head_stride);
     /* Heads may lie outside of tokens ([heads][tokens][dim]) or inside; both are strides like any other. */
     PL_CHECK(rows == 1 || token_stride >= dim, err,
              "%s_token_stride: tokens overlap (got %" PRId64 ", want %d or more)", name,
              token_stride, dim);
-    PL_CHECK(reach(rows, token_stride, &n), err,
+    PL_CHECK(pl__reach(rows, token_stride, &n), err,
              "%s_token_stride: too large (got %" PRId64 ", want less)", name, token_stride);
     PL_CHECK(pages == 1 || page_stride >= dim, err,
              "%s_page_stride: pages overlap (got %" PRId64 ", want %d or more)", name, page_stride,
              dim);
-    PL_CHECK(reach(pages, page_stride, &n) && !__builtin_mul_overflow(n, size, &bytes) &&
+    PL_CHECK(pl__reach(pages, page_stride, &n) && !__builtin_mul_overflow(n, size, &bytes) &&
                  (uint64_t)bytes <= UINTPTR_MAX - (uintptr_t)data,
              err, "%s: reaches past the end of memory (got %" PRId64 " elements, want fewer)", name,
              n);
@@ -122,28 +108,12 @@ static pl_status check_pages(const pl_attention_varlen_args *a, pl_error *err)
     return PL_OK;
 }
 
-static pl_status check_apart(const extent *out, const extent *in, pl_error *err)
-{
-    PL_CHECK(out->begin >= in->end || in->begin >= out->end, err,
-             "%s: overlaps %s (got bytes 0x%" PRIxPTR " .. 0x%" PRIxPTR ", want none of 0x%" PRIxPTR
-             " .. 0x%" PRIxPTR ")",
-             out->name, in->name, out->begin, out->end, in->begin, in->end);
-    return PL_OK;
-}
-
-static extent plain(const char *name, const void *data, int64_t n)
-{
-    uintptr_t at = data ? (uintptr_t)data : 0;
-
-    return (extent){name, at, at + (data && n > 0 ? (uintptr_t)n * 4 : 0)};
-}
-
-static pl_status check_memory(const pl_attention_varlen_args *a, const extent *workspace,
+static pl_status check_memory(const pl_attention_varlen_args *a, const pl_extent *workspace,
                               pl_error *err)
 {
     int64_t n_q = a->cu_seqlens_q[a->n_seqs], n_k = a->cu_seqlens_k[a->n_seqs];
     int64_t pages = a->page_table ? a->n_pages : 1, rows = a->page_table ? a->page_size : n_k;
-    extent e[8], lse = plain("lse", a->lse, n_q * a->n_heads), out;
+    pl_extent e[8], lse = pl__extent_of("lse", a->lse, n_q * a->n_heads, 4), out;
 
     PL_TRY(check_tensor("q", a, a->q, 1, 0, n_q, a->q_token_stride, a->n_heads, a->q_head_stride,
                         a->head_dim, &e[0], err));
@@ -161,18 +131,19 @@ static pl_status check_memory(const pl_attention_varlen_args *a, const extent *w
         a->out_token_stride, (a->n_heads - 1) * a->out_head_stride + a->value_dim);
     PL_CHECK((uintptr_t)a->lse % sizeof(float) == 0, err,
              "lse: not aligned (got %p, want a multiple of 4)", (void *)a->lse);
-    e[3] = plain("sink", a->sink, (int64_t)a->n_sinks * a->n_heads);
-    e[4] = plain("cu_seqlens_q", a->cu_seqlens_q, (int64_t)a->n_seqs + 1);
-    e[5] = plain("cu_seqlens_k", a->cu_seqlens_k, (int64_t)a->n_seqs + 1);
-    e[6] = plain("page_table", a->page_table, a->page_table ? a->n_seqs * a->page_table_stride : 0);
+    e[3] = pl__extent_of("sink", a->sink, (int64_t)a->n_sinks * a->n_heads, 4);
+    e[4] = pl__extent_of("cu_seqlens_q", a->cu_seqlens_q, (int64_t)a->n_seqs + 1, 4);
+    e[5] = pl__extent_of("cu_seqlens_k", a->cu_seqlens_k, (int64_t)a->n_seqs + 1, 4);
+    e[6] = pl__extent_of("page_table", a->page_table,
+                         a->page_table ? a->n_seqs * a->page_table_stride : 0, 4);
     e[7] = *workspace;
     for (int i = 0; i < 8; i++) {
-        PL_TRY(check_apart(&out, &e[i], err));
-        PL_TRY(check_apart(&lse, &e[i], err));
+        PL_TRY(pl__check_apart(&out, &e[i], err));
+        PL_TRY(pl__check_apart(&lse, &e[i], err));
         if (i < 7)
-            PL_TRY(check_apart(workspace, &e[i], err));
+            PL_TRY(pl__check_apart(workspace, &e[i], err));
     }
-    return check_apart(&out, &lse, err);
+    return pl__check_apart(&out, &lse, err);
 }
 
 pl_attention_varlen_args pl_attention_varlen_default(void)
@@ -243,18 +214,11 @@ static pl_varlen_args kernel_args(const pl_attention_varlen_args *a)
 pl_status pl_attention_varlen(pl_ops_context *context, const pl_attention_varlen_args *args,
                               void *workspace, uint64_t workspace_bytes, pl_error *err)
 {
-    extent space;
+    pl_extent space;
     run r;
 
-    PL_CHECK(context != NULL, err, "context: missing (got NULL, want one that was created)");
+    PL_TRY(pl__check_workspace(context, workspace, workspace_bytes, &space, err));
     PL_CHECK(args != NULL, err, "args: missing (got NULL, want a pointer)");
-    PL_CHECK(workspace != NULL && (uintptr_t)workspace % 64 == 0, err,
-             "workspace: missing or not aligned (got %p, want a multiple of 64)", workspace);
-    PL_CHECK(workspace_bytes >= pl_ops_workspace_bytes(context), err,
-             "workspace_bytes: too few (got %" PRIu64 ", want %" PRIu64 " or more)",
-             workspace_bytes, pl_ops_workspace_bytes(context));
-    space = (extent){"workspace", (uintptr_t)workspace,
-                     (uintptr_t)workspace + (uintptr_t)pl_ops_workspace_bytes(context)};
     PL_TRY(check_shape(args, err));
     PL_TRY(check_lengths("cu_seqlens_q", args->cu_seqlens_q, args->n_seqs, err));
     PL_TRY(check_lengths("cu_seqlens_k", args->cu_seqlens_k, args->n_seqs, err));

@@ -65,6 +65,7 @@ pl_weight_layout pl_ops_layout(pl_level level)
 #define ROWS_TESTS(of)                                \
     ROWS_TEST(of, attention, PL_SIMD_ATTENTION)       \
     ROWS_TEST(of, attention_varlen, PL_SIMD_VARLEN)   \
+    ROWS_TEST(of, attention_sparse, PL_SIMD_SPARSE)   \
     ROWS_TEST(of, indexer, PL_SIMD_INDEXER)           \
     ROWS_TEST(of, hyper_connections, PL_SIMD_STREAMS) \
     ROWS_TEST(of, norm_rope, PL_SIMD_NORM)            \
@@ -73,6 +74,7 @@ pl_weight_layout pl_ops_layout(pl_level level)
 #define ROWS_ROWS(LEVEL, of)                                                          \
     {.level = LEVEL, .name = "attention", .run = of##_attention},                     \
         {.level = LEVEL, .name = "attention_varlen", .run = of##_attention_varlen},   \
+        {.level = LEVEL, .name = "attention_sparse", .run = of##_attention_sparse},   \
         {.level = LEVEL, .name = "indexer", .run = of##_indexer},                     \
         {.level = LEVEL, .name = "hyper_connections", .run = of##_hyper_connections}, \
         {.level = LEVEL, .name = "norm_rope", .run = of##_norm_rope},                 \

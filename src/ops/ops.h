@@ -15,6 +15,7 @@
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/rows.h"
+#include "ops/sparse.h"
 #include "ops/streams.h"
 #include "ops/varlen.h"
 
@@ -62,6 +63,7 @@ typedef struct pl_ops {
     pl_kv_store_fn *kv_store;
     pl_attention_fn *attention;
     pl_varlen_fn *attention_varlen; /* scratch: PL_VARLEN_SCRATCH_BYTES; NULL at level f64 */
+    pl_sparse_fn *attention_sparse; /* scratch: PL_SPARSE_SCRATCH_BYTES; NULL at level f64 */
 
     pl_compress_fn *compress;
     pl_compress_reset_fn *compress_reset;

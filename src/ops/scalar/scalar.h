@@ -56,6 +56,10 @@ void pl__scalar_hc_head_mix(const pl_hc_head_args *a, int64_t t, float *p);
 void pl__scalar_varlen_finish(const pl_varlen_args *a, int64_t token, int32_t head, bool any,
                               float m, float l, float *den);
 
+/* The same of attention_sparse, with the largest logit; returns what o is divided by. */
+float pl__scalar_sparse_finish(const pl_sparse_args *a, int64_t t, int64_t h, bool any, float m,
+                               float l);
+
 pl_embed_fn pl__scalar_embed;
 pl_hc_dots_fn pl__scalar_hc_dots;
 pl_hc_pre_fn pl__scalar_hc_pre;
@@ -74,6 +78,7 @@ pl_linear_fn pl__scalar_linear_bf16;
 pl_kv_store_fn pl__scalar_kv_store;
 pl_attention_fn pl__scalar_attention;
 pl_varlen_fn pl__scalar_attention_varlen;
+pl_sparse_fn pl__scalar_attention_sparse;
 pl_compress_fn pl__scalar_compress;
 pl_compress_reset_fn pl__scalar_compress_reset;
 pl_key_store_fn pl__scalar_key_store;

@@ -60,6 +60,7 @@ static const pl_ops table = {
     .quantise = pl__scalar_quantise,
     .attention = pl__scalar_attention,
     .attention_varlen = pl__scalar_attention_varlen,
+    .attention_sparse = pl__scalar_attention_sparse,
     .index_topk = pl__scalar_index_topk,
     .swiglu = pl__scalar_swiglu,
     .moe_sum = pl__scalar_moe_sum,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ops/simd/attend.h"
+#include "ops/simd/widen.h"
 
 enum { STRIDE = PL_HEAD_DIM + ATT_PAD, AHEAD = 4 };
 
@@ -19,38 +20,12 @@ typedef struct work {
 
 _Static_assert(sizeof(work) <= PL_SIMD_ATTENTION_BYTES, "scratch of the table");
 
-/* 64 codes with their scale byte. Code times scale is a bf16 number, or out of the range of floats. */
-INLINE void widen_block(const uint8_t *codes, uint8_t scale, float *out)
-{
-    const __m128i magnitude = _mm_set1_epi8(0x7F);
-    /* 2^8 undoes the conversion; together with the scale where that is a float. */
-    bool joint = scale > 0 && scale <= 246;
-    vf s = joint ? vf_set(pl_f32_from_bits((uint32_t)(scale + 8) << 23)) : vf_set(0x1p8f);
-    vf s2 = joint ? s : vf_set(scale == 255 ? NAN : pl_f32_from_bits((uint32_t)scale << 23));
-    int is_nan = 0;
-
-    for (int i = 0; i < PL_KV_BLOCK; i += 2 * LANES) {
-        vf lo, hi;
-        __m128i c = _mm_loadu_si128((const __m128i *)(codes + i));
-        is_nan |= _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(c, magnitude), magnitude));
-        vf_load_e4m3(codes + i, &lo, &hi);
-        lo = vf_mul(lo, s);
-        hi = vf_mul(hi, s);
-        vf_store(out + i, joint ? lo : vf_mul(lo, s2));
-        vf_store(out + i + LANES, joint ? hi : vf_mul(hi, s2));
-    }
-    if (is_nan)
-        for (int i = 0; i < PL_KV_BLOCK; i++)
-            if ((codes[i] & 0x7F) == 0x7F)
-                out[i] = NAN;
-}
-
 INLINE void widen(const pl_rows *rows, int64_t i, float *out)
 {
     const uint8_t *data = pl_rows_data(rows, i), *scales = pl_rows_scales(rows, i);
 
     for (int b = 0; b < PL_NOPE_DIM / PL_KV_BLOCK; b++)
-        widen_block(data + b * PL_KV_BLOCK, scales[b], out + b * PL_KV_BLOCK);
+        wide_e8m0(data + b * PL_KV_BLOCK, scales[b], out + b * PL_KV_BLOCK);
     for (int d = 0; d < PL_ROPE_DIM; d += LANES)
         vf_store(out + PL_NOPE_DIM + d,
                  vf_load_bf16((const uint16_t *)(const void *)(data + PL_NOPE_DIM) + d));

@@ -19,6 +19,7 @@
     pl_quantise_fn PL__JOIN(level, quantise); \
     pl_attention_fn PL__JOIN(level, attention); \
     pl_varlen_fn PL__JOIN(level, attention_varlen); \
+    pl_sparse_fn PL__JOIN(level, attention_sparse); \
     pl_index_topk_fn PL__JOIN(level, index_topk); \
     pl_swiglu_fn PL__JOIN(level, swiglu); \
     pl_moe_sum_fn PL__JOIN(level, moe_sum)
@@ -34,6 +35,7 @@
     .quantise = PL__JOIN(level, quantise), \
     .attention = PL__JOIN(level, attention), \
     .attention_varlen = PL__JOIN(level, attention_varlen), \
+    .attention_sparse = PL__JOIN(level, attention_sparse), \
     .index_topk = PL__JOIN(level, index_topk), \
     .swiglu = PL__JOIN(level, swiglu), \
     .moe_sum = PL__JOIN(level, moe_sum)

@@ -13,6 +13,7 @@ pl_status pl__simd_linear_selftest(const pl_ops *ops, pl_weight_format format, b
 typedef enum pl_simd_rows_test {
     PL_SIMD_ATTENTION,
     PL_SIMD_VARLEN,
+    PL_SIMD_SPARSE,
     PL_SIMD_INDEXER,
     PL_SIMD_STREAMS,
     PL_SIMD_NORM,

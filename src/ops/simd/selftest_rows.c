@@ -132,6 +132,36 @@ static size_t run_varlen(const pl_ops *ops, problem *p, const pl_op_env *env, ui
     return 10 * 4 * 24 / 2 + 10 * 4;
 }
 
+/* Keys in planar pages, then plain ones. */
+static size_t run_sparse(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
+{
+    int32_t list[TOKENS][80];
+    pl_cache_rows pages = {PL_CACHE_V4, PL_HEAD_DIM, p->rows[0], ROW, 1, PL_WINDOW + TOKENS + KEYS};
+    pl_cache_rows plain = {PL_CACHE_BF16, PL_HEAD_DIM, (uint8_t *)p->act, 2 * PL_HEAD_DIM, 1, 6};
+    pl_sparse_args a = {.n_heads = HEADS,
+                        .dim = PL_HEAD_DIM,
+                        .q = p->act,
+                        .q_token_stride = (int64_t)HEADS * PL_HEAD_DIM,
+                        .q_head_stride = PL_HEAD_DIM,
+                        .scale = 0x1.6a09e6p-5f,
+                        .set = {{pages, list[0], 80, 80, NULL}, {plain, list[0], 80, 9, NULL}},
+                        .n_sets = 2,
+                        .length_tokens = 1,
+                        .sink = p->acc,
+                        .out = (uint16_t *)out,
+                        .out_token_stride = (int64_t)HEADS * PL_HEAD_DIM,
+                        .out_head_stride = PL_HEAD_DIM,
+                        .stat_stride = TOKENS};
+
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 0; i < 80; i++)
+            list[t][i] = i % 9 == 4 ? -1 : (i * 5 + t) % (PL_WINDOW + TOKENS + KEYS);
+    a.lse = (float *)(out + N_OUT / 2);
+    a.max_logits = a.lse + TOKENS * HEADS;
+    ops->attention_sparse(env, &a, 0, (int64_t)TOKENS * HEADS);
+    return N_OUT / 2 + 2 * TOKENS * HEADS;
+}
+
 static size_t run_index_topk(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
 {
     const int32_t seq_of[TOKENS] = {0}, position[TOKENS] = {START, START + 1};
@@ -215,6 +245,7 @@ pl_status pl__simd_rows_selftest(const pl_ops *ops, pl_simd_rows_test which, pl_
     } tests[] = {
         [PL_SIMD_ATTENTION] = {"attention", run_attention, true},
         [PL_SIMD_VARLEN] = {"attention_varlen", run_varlen, true},
+        [PL_SIMD_SPARSE] = {"attention_sparse", run_sparse, true},
         [PL_SIMD_INDEXER] = {"indexer", run_index_topk, false},
         [PL_SIMD_STREAMS] = {"hyper_connections", run_streams, true},
         [PL_SIMD_NORM] = {"norm_rope", run_norm, true},
