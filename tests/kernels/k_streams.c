@@ -23,6 +23,8 @@ enum {
     SWIGLU,
     MOE_SUM,
     QUANTISE,
+    INDEX_QUERY,
+    KEY_STORE,
     S = PL_HC_MULT,
     TOP_K = 4
 };
@@ -182,6 +184,29 @@ static void run_streams(setup *s, const pl_ops *ops)
     }
 }
 
+/* One page of as many rows as there are; keys in turned order. Compared as words. */
+static void run_index_rows(setup *s, const pl_ops *ops, const pl_angles *angles)
+{
+    const int64_t n = s->kind == KEY_STORE ? s->m : (int64_t)s->m * s->h;
+    pl_op_env env = {0};
+    pl_rows rows = {
+        .page_bytes = 68 * n, .page_rows = n ? (int32_t)n : 1, .data_bytes = 64, .scale_bytes = 4};
+    const uint16_t *x = acts(s, n * PL_INDEX_DIM);
+    pl_row_dest *dest = kern_alloc((size_t)n * sizeof *dest + 1, 16);
+    pl_key_store_args key = {x, *angles, dest};
+    pl_index_query_args query = {.n_heads = s->h, .q = x, .angles = *angles};
+
+    outputs(s, n, 17 * n, 0);
+    rows.base = s->out;
+    query.out = rows;
+    for (int64_t i = 0; i < n; i++)
+        dest[i] = (pl_row_dest){&rows, n - 1 - i};
+    if (s->kind == KEY_STORE)
+        EACH(ops->key_store, &key);
+    else
+        EACH(ops->index_query, &query);
+}
+
 static void run_rows(setup *s, const pl_ops *ops)
 {
     pl_op_env env = {0};
@@ -212,6 +237,8 @@ static void run_rows(setup *s, const pl_ops *ops)
         memset(s->out, 0, (size_t)(m * a.q_stride));
         a.q = s->out;
         EACH(ops->quantise, &a);
+    } else if (s->kind == INDEX_QUERY || s->kind == KEY_STORE) {
+        run_index_rows(s, ops, &angles);
     } else if (s->kind == SWIGLU) {
         int32_t *at = some_rows(s, m, 9);
         pl_swiglu_args a = {d, 10, acts(s, m * d), acts(s, m * d), accs(s, 8), at, NULL};
@@ -270,7 +297,7 @@ static bool check(const kern_op *op, const char *text, const pl_ops *ops, char *
     for (int64_t i = 0; i < got.acc; i++) {
         uint32_t a = ((const uint32_t *)(void *)got.out)[i];
         uint32_t b = ((const uint32_t *)(void *)want.out)[i];
-        if (a != b && (got.kind == QUANTISE || (a & 0x7FFFFFFF) <= 0x7F800000 ||
+        if (a != b && (got.kind >= QUANTISE || (a & 0x7FFFFFFF) <= 0x7F800000 ||
                        (b & 0x7FFFFFFF) <= 0x7F800000)) {
             snprintf(why, KERN_WHY_BYTES, "acc %lld: got 0x%08x, scalar has 0x%08x", (long long)i,
                      a, b);
@@ -301,5 +328,7 @@ const kern_op kern_streams_ops[] = {
     {"swiglu", problem, check, SWIGLU},
     {"moe_sum", problem, check, MOE_SUM},
     {"quantise", problem, check, QUANTISE},
+    {"index_query", problem, check, INDEX_QUERY},
+    {"key_store", problem, check, KEY_STORE},
     {0},
 };

@@ -126,8 +126,6 @@ void pl__scalar_key_get(const pl_rows *rows, int64_t i, float *out);
     .kv_store = pl__scalar_kv_store, \
     .compress = pl__scalar_compress, \
     .compress_reset = pl__scalar_compress_reset, \
-    .key_store = pl__scalar_key_store, \
-    .index_query = pl__scalar_index_query, \
     .index_merge = pl__scalar_index_merge, \
     .route = pl__scalar_route, \
     .route_weights = pl__scalar_route_weights, \

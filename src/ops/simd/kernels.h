@@ -20,6 +20,8 @@
     pl_attention_fn PL__JOIN(level, attention); \
     pl_varlen_fn PL__JOIN(level, attention_varlen); \
     pl_sparse_fn PL__JOIN(level, attention_sparse); \
+    pl_key_store_fn PL__JOIN(level, key_store); \
+    pl_index_query_fn PL__JOIN(level, index_query); \
     pl_index_topk_fn PL__JOIN(level, index_topk); \
     pl_swiglu_fn PL__JOIN(level, swiglu); \
     pl_moe_sum_fn PL__JOIN(level, moe_sum)
@@ -36,6 +38,8 @@
     .attention = PL__JOIN(level, attention), \
     .attention_varlen = PL__JOIN(level, attention_varlen), \
     .attention_sparse = PL__JOIN(level, attention_sparse), \
+    .key_store = PL__JOIN(level, key_store), \
+    .index_query = PL__JOIN(level, index_query), \
     .index_topk = PL__JOIN(level, index_topk), \
     .swiglu = PL__JOIN(level, swiglu), \
     .moe_sum = PL__JOIN(level, moe_sum)

@@ -162,6 +162,24 @@ static size_t run_sparse(const pl_ops *ops, problem *p, const pl_op_env *env, ui
     return N_OUT / 2 + 2 * TOKENS * HEADS;
 }
 
+/* Queries, then the same rows as keys in turned order; returns their words. */
+static size_t run_index_rows(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
+{
+    enum { ROWS = TOKENS * HEADS, WORDS = 17 };
+    const pl_angles angles = {p->acc, p->acc + TOKENS * HEADS * PL_ROPE_PAIRS};
+    pl_rows queries = {(uint8_t *)out, 68 * ROWS, ROWS, 64, 4}, keys = queries;
+    pl_index_query_args query = {HEADS, p->act, angles, queries};
+    pl_row_dest dest[ROWS];
+    pl_key_store_args key = {p->act, angles, dest};
+
+    keys.base = (uint8_t *)(out + WORDS * ROWS);
+    for (int i = 0; i < ROWS; i++)
+        dest[i] = (pl_row_dest){&keys, ROWS - 1 - i};
+    ops->index_query(env, &query, 0, ROWS);
+    ops->key_store(env, &key, 0, ROWS);
+    return 2 * (size_t)WORDS * ROWS;
+}
+
 static size_t run_index_topk(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
 {
     const int32_t seq_of[TOKENS] = {0}, position[TOKENS] = {START, START + 1};
@@ -182,7 +200,8 @@ static size_t run_index_topk(const pl_ops *ops, problem *p, const pl_op_env *env
     a.best = (int32_t *)out + TOKENS;
     a.best_score = out + TOKENS + TOKENS * TOP;
     ops->index_topk(env, &a, 0, TOKENS);
-    return TOKENS + 2 * TOKENS * TOP;
+    out += TOKENS + 2 * TOKENS * TOP;
+    return TOKENS + 2 * TOKENS * TOP + run_index_rows(ops, p, env, out);
 }
 
 static size_t run_streams(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
