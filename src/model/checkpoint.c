@@ -390,9 +390,10 @@ pl_status pl_checkpoint_read(const pl_checkpoint *c, const pl_checkpoint_tensor 
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            return pl_error_set(err, PL_ERR_IO, "%s/%s: %s: cannot read (got %s)", c->path,
-                                pl_checkpoint_shard_name(c, tensor->shard), tensor->name,
-                                got < 0 ? strerror(errno) : "end of file");
+            return pl_error_set(
+                err, PL_ERR_IO, "%s/%s: %s: cannot read at byte %" PRIu64 " (got %s)", c->path,
+                pl_checkpoint_shard_name(c, tensor->shard), tensor->name,
+                tensor->begin + from + done, got < 0 ? strerror(errno) : "end of file");
         done += (size_t)got;
     }
     return PL_OK;

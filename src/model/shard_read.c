@@ -188,10 +188,10 @@ pl_status pl_reader_direct(pl_reader *r, const pl_checkpoint_tensor *tensor, uin
             continue;
         /* A part of a block is the end of the file. */
         if (got <= 0 || (got % PL_READ_ALIGN != 0 && done + (size_t)got < wanted))
-            return pl_error_set(err, PL_ERR_IO, "%s/%s: %s: cannot read (got %s)",
-                                r->checkpoint->path,
-                                pl_checkpoint_shard_name(r->checkpoint, tensor->shard),
-                                tensor->name, got < 0 ? strerror(errno) : "end of file");
+            return pl_error_set(
+                err, PL_ERR_IO, "%s/%s: %s: cannot read at byte %" PRIu64 " (got %s)",
+                r->checkpoint->path, pl_checkpoint_shard_name(r->checkpoint, tensor->shard),
+                tensor->name, first + done, got < 0 ? strerror(errno) : "end of file");
         done += (size_t)got;
     }
     return PL_OK;

@@ -136,7 +136,7 @@ static void tile_panels(const pl_weight_view *v, bool is_scale, const uint8_t *f
         if (is_scale)
             pl_tile_pack_scales(from, groups, PL_TILE_ROWS, groups, to);
         else
-            pl_tile_pack(v->format, from, row_bytes, PL_TILE_ROWS, v->cols, v->cols, to);
+            pl_tile_pack_past_cache(v->format, from, row_bytes, v->cols, to);
     }
 }
 

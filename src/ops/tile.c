@@ -1,9 +1,10 @@
 /* Packing rows into tiles and back: moves of bytes and nibbles, done at load and, for matrices that could not
- * be tiled there, block by block in front of a kernel. No arithmetic on values. */
+ * be tiled there, block by block in front of a kernel. No arithmetic on values. Loading has a way of its own, which
+ * shuffles bytes where the processor can (SSSE3) and writes past the cache. */
 #include "ops/tile.h"
 
-#include <emmintrin.h>
 #include <string.h>
+#include <tmmintrin.h>
 
 enum { LANES = PL_TILE_ROWS, BLOCK = PL_QUANT_BLOCK, LINE = 64 };
 
@@ -156,6 +157,80 @@ void pl_tile_pack(pl_weight_format format, const void *rows, int64_t row_stride,
         v = to_tile(format, v);
         memcpy(to + whole * LANES + 4 * r, &v, sizeof v);
     }
+}
+
+/* ---- whole tiles past the cache */
+
+/* Bytes k0 k1 k2 k3 -> k0 k2 k1 k3, and nibbles as gather_even, in four dwords. */
+__attribute__((target("ssse3"))) static inline __m128i to_tile_ssse3(pl_weight_format format,
+                                                                     __m128i v)
+{
+    const __m128i swapped = _mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+    __m128i apart;
+
+    if (format == PL_WEIGHT_BF16)
+        return v;
+    if (format == PL_WEIGHT_FP4) { /* the middle nibbles of 16 bits change places */
+        apart = _mm_and_si128(_mm_xor_si128(v, _mm_srli_epi16(v, 4)), _mm_set1_epi16(0x00F0));
+        v = _mm_xor_si128(v, _mm_xor_si128(apart, _mm_slli_epi16(apart, 4)));
+    }
+    return _mm_shuffle_epi8(v, swapped);
+}
+
+/* Columns of 16 bytes of all rows, so that four steps are written whole, one after the other: no line of the tile has
+ * to be fetched, and none drives out what is still to be read. */
+__attribute__((target("ssse3"), always_inline)) static inline void
+pack_past(pl_weight_format format, const uint8_t *from, int64_t stride, int64_t row_bytes,
+          __m128i *to)
+{
+    enum { QUARTERS = LANES / 4 };
+
+    for (int64_t at = 0; at < row_bytes; at += 16, to += LANES) {
+        __m128i step[4][QUARTERS];
+
+        for (int g = 0; g < QUARTERS; g++) {
+            const uint8_t *p = from + 4 * g * stride + at;
+            __m128i v[4], a, b, c, d;
+
+            for (int r = 0; r < 4; r++)
+                v[r] = to_tile_ssse3(format, _mm_loadu_si128((const __m128i *)(p + r * stride)));
+            a = _mm_unpacklo_epi32(v[0], v[1]);
+            b = _mm_unpacklo_epi32(v[2], v[3]);
+            c = _mm_unpackhi_epi32(v[0], v[1]);
+            d = _mm_unpackhi_epi32(v[2], v[3]);
+            step[0][g] = _mm_unpacklo_epi64(a, b);
+            step[1][g] = _mm_unpackhi_epi64(a, b);
+            step[2][g] = _mm_unpacklo_epi64(c, d);
+            step[3][g] = _mm_unpackhi_epi64(c, d);
+        }
+        for (int s = 0; s < 4; s++)
+            for (int g = 0; g < QUARTERS; g++)
+                _mm_stream_si128(to + s * QUARTERS + g, step[s][g]);
+    }
+}
+
+__attribute__((target("ssse3"))) static void pack_past_of(pl_weight_format format,
+                                                          const uint8_t *from, int64_t stride,
+                                                          int64_t row_bytes, __m128i *to)
+{
+    if (format == PL_WEIGHT_BF16)
+        pack_past(PL_WEIGHT_BF16, from, stride, row_bytes, to);
+    else if (format == PL_WEIGHT_FP4)
+        pack_past(PL_WEIGHT_FP4, from, stride, row_bytes, to);
+    else
+        pack_past(PL_WEIGHT_FP8_E8M0, from, stride, row_bytes, to);
+    _mm_sfence(); /* such stores keep no order of their own; the tile may be another thread's next */
+}
+
+void pl_tile_pack_past_cache(pl_weight_format format, const void *rows, int64_t row_stride,
+                             int64_t cols, void *tile)
+{
+    const int64_t row_bytes = pl_tile_row_bytes(format, cols);
+
+    if (row_bytes % 16 == 0 && (uintptr_t)tile % 16 == 0 && __builtin_cpu_supports("ssse3"))
+        pack_past_of(format, rows, row_stride, row_bytes, tile);
+    else
+        pl_tile_pack(format, rows, row_stride, LANES, cols, cols, tile);
 }
 
 void pl_tile_unpack(pl_weight_format format, const void *tile, int64_t cols, void *rows,

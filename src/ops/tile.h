@@ -60,6 +60,11 @@ bool pl_tile_has_nan(const uint8_t *codes, size_t n);
 void pl_tile_pack(pl_weight_format format, const void *rows, int64_t row_stride, int64_t n_rows,
                   int64_t cols, int64_t cols_filled, void *tile);
 
+/* The same for 16 rows whose tile is not needed soon: written past the cache where the processor can and the tile is
+ * 16-byte aligned. Other threads see it whole once the call has returned and they have heard of it. */
+void pl_tile_pack_past_cache(pl_weight_format format, const void *rows, int64_t row_stride,
+                             int64_t cols, void *tile);
+
 /* The reverse for a whole tile: 16 rows, row_stride bytes apart. */
 void pl_tile_unpack(pl_weight_format format, const void *tile, int64_t cols, void *rows,
                     int64_t row_stride);

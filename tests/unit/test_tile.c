@@ -54,6 +54,30 @@ static void packing_is_a_permutation(void **state)
     }
 }
 
+/* The way that loading takes: the same bytes, none beside them, at aligned and unaligned places, for rows of whole
+ * and of half cache lines. */
+static void past_the_cache_is_the_same(void **state)
+{
+    static uint8_t rows[ROWS * (2 * COLS + 6)];
+    static _Alignas(64) uint8_t want[ROWS * 2 * COLS], got[ROWS * 2 * COLS + 64 + 16];
+
+    for (size_t i = 0; i < sizeof rows; i++)
+        rows[i] = byte_at((int64_t)i);
+    for (int f = 0; f < N_FORMATS; f++)
+        for (int64_t cols = 32; cols <= COLS; cols += 32)
+            for (int at = 0; at <= 16; at += 8) {
+                int64_t row_bytes = pl_tile_row_bytes(formats[f], cols), stride = row_bytes + 6;
+                size_t n = (size_t)(ROWS * row_bytes);
+
+                pl_tile_pack(formats[f], rows, stride, ROWS, cols, cols, want);
+                memset(got, 0xA5, sizeof got);
+                pl_tile_pack_past_cache(formats[f], rows, stride, cols, got + 16 + at);
+                check_same_bytes("tile", got + 16 + at, want, n);
+                assert_int_equal(got[16 + at - 1], 0xA5);
+                assert_int_equal(got[16 + at + n], 0xA5);
+            }
+}
+
 /* What vector kernels rely on, spelt out. */
 static void dwords_are_the_documented_ones(void **state)
 {
@@ -131,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packing_is_a_permutation),
+        cmocka_unit_test(past_the_cache_is_the_same),
         cmocka_unit_test(dwords_are_the_documented_ones),
         cmocka_unit_test(missing_rows_and_columns_are_zeros),
         cmocka_unit_test(scales_lie_by_group),

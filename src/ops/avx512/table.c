@@ -21,27 +21,23 @@ static uint64_t scratch_bytes(const pl_ops_shape *shape)
     return max_u64(own, scalar);
 }
 
-static const pl_ops avx512 = {
-    PL__SCALAR_SHARED,
-    .name = "avx512",
-    .scratch_bytes = scratch_bytes,
-    .linear_fp8 = pl__avx512_linear_fp8,
-    .linear_fp8_a16 = pl__avx512_linear_fp8_a16,
-    .linear_fp4 = pl__avx512_linear_fp4,
-    .linear_bf16 = pl__avx512_linear_bf16,
-    PL__SIMD_ENTRIES(avx2),
-};
+/* The levels differ in which linear layers they have. */
+/* clang-format off */
+#define TABLE(of) \
+    static const pl_ops of = { \
+        PL__SCALAR_SHARED, \
+        .name = #of, \
+        .scratch_bytes = scratch_bytes, \
+        .linear_fp8 = pl__##of##_linear_fp8, \
+        .linear_fp8_a16 = pl__##of##_linear_fp8_a16, \
+        .linear_fp4 = pl__##of##_linear_fp4, \
+        .linear_bf16 = pl__##of##_linear_bf16, \
+        PL__SIMD_ENTRIES(avx2), \
+    }
+/* clang-format on */
 
-static const pl_ops avx512bf16 = {
-    PL__SCALAR_SHARED,
-    .name = "avx512bf16",
-    .scratch_bytes = scratch_bytes,
-    .linear_fp8 = pl__avx512bf16_linear_fp8,
-    .linear_fp8_a16 = pl__avx512bf16_linear_fp8_a16,
-    .linear_fp4 = pl__avx512bf16_linear_fp4,
-    .linear_bf16 = pl__avx512bf16_linear_bf16,
-    PL__SIMD_ENTRIES(avx2),
-};
+TABLE(avx512);
+TABLE(avx512bf16);
 
 const pl_ops *pl_ops_avx512(void)
 {
