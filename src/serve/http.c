@@ -10,6 +10,9 @@
 static const pl_route routes[] = {
     {"GET", "/health", .open = true, .get = pl_http_health},
     {"GET", "/ready", .open = true, .get = pl_http_ready},
+    {"GET", "/", .open = true, .get = pl_http_page},
+    {"GET", "/page.css", .open = true, .get = pl_http_page},
+    {"GET", "/page.js", .open = true, .get = pl_http_page},
     {"GET", "/version", .get = pl_http_version},
     {"GET", "/metrics", .get = pl_http_metrics},
     {"GET", "/v1/models", .get = pl_http_models},

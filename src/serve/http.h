@@ -42,6 +42,9 @@ void pl_http_completed(void *cls, struct MHD_Connection *connection, void **stat
 enum MHD_Result pl_reply_text(pl_exchange *x, int status, const char *type, char *text);
 enum MHD_Result pl_reply_json(pl_exchange *x, int status, json_t *value);
 enum MHD_Result pl_reply_fault(pl_exchange *x, const pl_fault *fault);
+/* `bytes` stay; with n_headers more headers, each a name and its value. */
+enum MHD_Result pl_reply_static(pl_exchange *x, const char *type, const void *bytes, size_t n_bytes,
+                                const char *const (*headers)[2], size_t n_headers);
 enum MHD_Result pl_reply_stream(pl_exchange *x);
 enum MHD_Result pl_reply_empty(pl_exchange *x, int status, const char *header, const char *value);
 
@@ -53,6 +56,9 @@ enum MHD_Result pl_http_version(pl_exchange *x);
 enum MHD_Result pl_http_models(pl_exchange *x);
 enum MHD_Result pl_http_plan(pl_exchange *x);
 enum MHD_Result pl_http_metrics(pl_exchange *x);
+
+/* ---- http_page.c: the page and its parts */
+enum MHD_Result pl_http_page(pl_exchange *x);
 
 /* ---- metrics.c: malloc'ed; NULL where memory is out */
 char *pl_serve_metrics(pl_serve *s, size_t *n);

@@ -71,6 +71,19 @@ enum MHD_Result pl_reply_empty(pl_exchange *x, int status, const char *header, c
     return send_reply(x, status, r);
 }
 
+enum MHD_Result pl_reply_static(pl_exchange *x, const char *type, const void *bytes, size_t n_bytes,
+                                const char *const (*headers)[2], size_t n_headers)
+{
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer(n_bytes, (void *)(uintptr_t)bytes, MHD_RESPMEM_PERSISTENT);
+
+    if (r)
+        (void)MHD_add_response_header(r, "Content-Type", type);
+    for (size_t i = 0; r && i < n_headers; i++)
+        (void)MHD_add_response_header(r, headers[i][0], headers[i][1]);
+    return send_reply(x, MHD_HTTP_OK, r);
+}
+
 enum MHD_Result pl_reply_stream(pl_exchange *x)
 {
     enum { BLOCK_BYTES = 16384 };
