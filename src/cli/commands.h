@@ -16,6 +16,7 @@ extern const pl_command pl_command_parse_output;
 extern const pl_command pl_command_trace;
 extern const pl_command pl_command_tokenize;
 extern const pl_command pl_command_detokenize;
+extern const pl_command pl_command_verify;
 extern const pl_command pl_command_version;
 
 #endif

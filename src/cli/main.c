@@ -19,6 +19,7 @@ static const pl_command *const commands[] = {
     &pl_command_serve,
     &pl_command_trace,
     &pl_command_bench,
+    &pl_command_verify,
     &pl_command_cpu,
     &pl_command_tokenize,
     &pl_command_detokenize,
