@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cli/bench.h"
+#include "cli/bench_serve.h"
 #include "cli/commands.h"
 
 static const pl_command *const kinds[] = {
@@ -12,6 +13,7 @@ static const pl_command *const kinds[] = {
     &pl_command_bench_ops,
     &pl_command_bench_latency,
     &pl_command_bench_load,
+    &pl_command_bench_serve,
     /* clang-format on */
 };
 
