@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/numfmt.h"
 #include "base/philox.h"
 #include "cli/memory_line.h"
 #include "cli/verify.h"
@@ -174,7 +175,7 @@ static pl_verify_parting compare_one(const pl_verify_result *a, const pl_verify_
     for (int32_t t = 0; t < n; t++) {
         if (a->tokens[t] != b->tokens[t])
             return (pl_verify_parting){i, t, "token"};
-        if (memcmp(&a->logprobs[t], &b->logprobs[t], sizeof a->logprobs[t]) != 0)
+        if (pl_f32_bits(a->logprobs[t]) != pl_f32_bits(b->logprobs[t]))
             return (pl_verify_parting){i, t, "logprob"};
     }
     if (a->n != b->n)
