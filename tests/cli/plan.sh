@@ -140,7 +140,7 @@ case_what_if()
     expect_value total_bytes "$seven"
     run plan nano --json --max-model-len 300 --max-num-batched-tokens 33
     expect_value total_bytes "$chunk"
-    run plan nano --memory 40MiB --what-if
+    run plan nano --memory 43MiB --what-if
     expect_status 0
     expect_out '^max_num_seqs +4 +[0-9]+ ' '^max_model_len +[0-9]+ ' '^max_num_batched_tokens +128 '
     run plan nano --what-if=max-num-seqs
