@@ -279,6 +279,11 @@ typedef struct pl_request_params {
      * lowest that runs below it, of equal ones the last that came, if max_preempted allows: that one waits again, keeps
      * its tokens and later runs their positions once more. Nobody's bits change, no token is told twice. */
     int32_t priority;
+    /* What pl_request_snapshot wrote, of this or another engine with the same checkpoint: the request then begins behind
+     * the snapshot's tokens, which must be the first of `tokens`, one more at least. Changes no bit of what follows. Borrowed as
+     * arrays are. Not beside on_prompt_token. NULL: none. */
+    const void *snapshot;
+    uint64_t snapshot_bytes;
 } pl_request_params;
 
 /* 256 tokens, greedy. */
@@ -326,9 +331,22 @@ PL_API const float *pl_request_logprobs(const pl_request *request, int32_t *n);
 typedef struct pl_request_stats {
     pl_speculation speculation;
     uint64_t preemptions; /* how often it was preempted */
+    int32_t cached_tokens; /* of the prompt that were not run, as a snapshot had them */
 } pl_request_stats;
 
 PL_API pl_request_stats pl_request_stats_of(const pl_request *request);
+
+/* ---- snapshots */
+
+/* Bytes that pl_request_snapshot would write now; 0 for a request without a place: queued, cancelled. */
+PL_API uint64_t pl_request_snapshot_bytes(const pl_request *request);
+
+/* Writes what the engine remembers of the request so far, its prompt and its tokens: pl_request_params.snapshot takes it.
+ * `bytes` is how many `memory` has. The tokens it holds are in *n_tokens: of a request that runs or has ended, all but those
+ * that no step has read yet, the last one at least. The prompt must still be there. STATE within a step and without
+ * a place, LIMIT where bytes are too few. */
+PL_API pl_status pl_request_snapshot(const pl_request *request, void *memory, uint64_t bytes,
+                                     int32_t *n_tokens, pl_error *err) PL_MUST_CHECK;
 
 typedef struct pl_token_logprob {
     int32_t token;

@@ -11,8 +11,8 @@ static uint64_t compressor_bytes(const pl_ops *ops, pl_pack part, int32_t ratio,
 {
     if (part == PL_PACK_POOLS)
         return ops->compress_state_bytes(ratio, dim);
-    return 2 * (uint64_t)(span->n - span->n_settled) *
-           (uint64_t)pl_compressor_width(ratio, dim) * (uint64_t)ops->acc_bytes;
+    return 2 * (uint64_t)(span->n - span->n_settled) * (uint64_t)pl_compressor_width(ratio, dim) *
+           (uint64_t)ops->acc_bytes;
 }
 
 static uint64_t layer_bytes(const pl_ops *ops, int32_t ratio, pl_pack part,
@@ -85,13 +85,13 @@ static void copy_rows(cursor *c, const pl_rows *rows, int64_t begin, int64_t end
 }
 
 /* The positions of the window that the layer has done; zeros for the others. */
-static void copy_window(cursor *c, const pl_state *s, const pl_rows *ring,
-                        const pl_pack_span *span, int32_t n_done)
+static void copy_window(cursor *c, const pl_state *s, const pl_rows *ring, const pl_pack_span *span,
+                        int32_t n_done)
 {
     const size_t row_bytes = (size_t)ring->data_bytes + (size_t)ring->scale_bytes;
 
     for (int32_t p = span->n < PL_WINDOW ? 0 : span->n - PL_WINDOW; p < span->n; p++) {
-        if (p < n_done || c->from) {
+        if (p < n_done || !c->to) {
             copy_row(c, ring, p % s->ring_rows);
         } else {
             memset(c->to, 0, row_bytes);
@@ -103,8 +103,7 @@ static void copy_window(cursor *c, const pl_state *s, const pl_rows *ring,
 static void copy_compressor(cursor *c, const pl_ops *ops, pl_pack part,
                             const pl_compressor_state *state, const pl_pack_span *span)
 {
-    const size_t bytes =
-        (size_t)compressor_bytes(ops, part, state->ratio, state->dim, span);
+    const size_t bytes = (size_t)compressor_bytes(ops, part, state->ratio, state->dim, span);
 
     if (part == PL_PACK_POOLS) {
         copy(c, state->state, bytes);

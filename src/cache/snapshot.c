@@ -13,8 +13,8 @@ enum { ALIGN = 64 };
 
 static const char magic[] = "PLIMSNAP";
 
-_Static_assert(sizeof(pl_snapshot_header) == 8 + 4 * 2 + 8 + 4 * 2 + 64 + 4 * 8 + 8 + 4 * 4 +
-                                                 16 * PL_SNAPSHOT_SECTIONS + 16,
+_Static_assert(sizeof(pl_snapshot_header) ==
+                   8 + 4 * 2 + 8 + 4 * 2 + 64 + 4 * 8 + 8 + 4 * 4 + 16 * PL_SNAPSHOT_SECTIONS + 16,
                "no padding");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are written as they lie");
 
@@ -46,8 +46,8 @@ static void fill_sections(const pl_state *s, pl_snapshot_header *h)
 
     for (int i = 0; i < PL_SNAPSHOT_SECTIONS; i++) {
         h->section[i].offset = at;
-        h->section[i].bytes = i == 0 ? (uint64_t)h->n * sizeof(int32_t)
-                                     : pl_pack_bytes(s, (pl_pack)(i - 1), &span);
+        h->section[i].bytes =
+            i == 0 ? (uint64_t)h->n * sizeof(int32_t) : pl_pack_bytes(s, (pl_pack)(i - 1), &span);
         at = up(at + h->section[i].bytes);
     }
     h->total_bytes = at;
@@ -101,7 +101,19 @@ static XXH128_canonical_t checksum_of(const pl_snapshot_header *header, const ui
     return sum;
 }
 
-void pl_snapshot_save(const pl_state *s, const pl_snapshot_id *id, const int32_t *tokens, void *out)
+static void save_tokens(const pl_snapshot_tokens *tokens, int32_t n, uint8_t *to)
+{
+    const int32_t n_first = n < tokens->n_first ? n : tokens->n_first;
+    const size_t first_bytes = (size_t)n_first * sizeof *tokens->first;
+
+    if (n_first)
+        memcpy(to, tokens->first, first_bytes);
+    if (n > n_first)
+        memcpy(to + first_bytes, tokens->rest, (size_t)(n - n_first) * sizeof *tokens->rest);
+}
+
+void pl_snapshot_save(const pl_state *s, const pl_snapshot_id *id, const pl_snapshot_tokens *tokens,
+                      void *out)
 {
     pl_snapshot_header h = header_of(s, id);
     const pl_pack_span span = span_of(&h);
@@ -112,7 +124,7 @@ void pl_snapshot_save(const pl_state *s, const pl_snapshot_id *id, const int32_t
     for (int i = 0; i < PL_SNAPSHOT_SECTIONS; i++) {
         memset(to + at, 0, (size_t)(h.section[i].offset - at));
         if (i == 0)
-            memcpy(to + h.section[i].offset, tokens, (size_t)h.section[i].bytes);
+            save_tokens(tokens, h.n, to + h.section[i].offset);
         else
             pl_pack_save(s, (pl_pack)(i - 1), &span, to + h.section[i].offset);
         at = h.section[i].offset + h.section[i].bytes;
@@ -130,9 +142,8 @@ static pl_status check_kind(const pl_snapshot_header *h, uint64_t bytes, pl_erro
     if (memcmp(h->magic, magic, sizeof h->magic) != 0)
         return pl_error_set(err, PL_ERR_CORRUPT, "snapshot: is none (want magic %s)", magic);
     if (h->version != PL_SNAPSHOT_VERSION)
-        return pl_error_set(err, PL_ERR_UNSUPPORTED,
-                            "snapshot: version (got %" PRIu32 ", want %d)", h->version,
-                            PL_SNAPSHOT_VERSION);
+        return pl_error_set(err, PL_ERR_UNSUPPORTED, "snapshot: version (got %" PRIu32 ", want %d)",
+                            h->version, PL_SNAPSHOT_VERSION);
     if (h->header_bytes != sizeof *h || h->n_sections != PL_SNAPSHOT_SECTIONS || h->reserved)
         return pl_error_set(err, PL_ERR_CORRUPT,
                             "snapshot: header (got %" PRIu32 " bytes and %" PRIu32
@@ -254,7 +265,6 @@ void pl_snapshot_restore(pl_state *s, const void *data)
         s->n_settled = h.n_settled;
         s->n_mtp = h.n;
         for (int i = 1; i < PL_SNAPSHOT_SECTIONS; i++)
-            pl_pack_load(s, (pl_pack)(i - 1), &span,
-                         (const uint8_t *)data + h.section[i].offset);
+            pl_pack_load(s, (pl_pack)(i - 1), &span, (const uint8_t *)data + h.section[i].offset);
     }
 }

@@ -47,8 +47,14 @@ typedef struct pl_snapshot_header {
 /* Bytes of a snapshot of s. */
 uint64_t pl_snapshot_bytes(const pl_state *s);
 
-/* Writes pl_snapshot_bytes to `out`; tokens[s->n] are those of its positions. */
-void pl_snapshot_save(const pl_state *s, const pl_snapshot_id *id, const int32_t *tokens,
+/* The tokens of the positions of a state: first[n_first], where there are more positions rest[]. */
+typedef struct pl_snapshot_tokens {
+    const int32_t *first, *rest;
+    int32_t n_first;
+} pl_snapshot_tokens;
+
+/* Writes pl_snapshot_bytes to `out`. */
+void pl_snapshot_save(const pl_state *s, const pl_snapshot_id *id, const pl_snapshot_tokens *tokens,
                       void *out);
 
 /* Checks all of it against an empty or used state `s` of the same model, which stays as it is. *n: its tokens,

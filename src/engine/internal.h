@@ -1,4 +1,5 @@
-/* Inside of an engine: what engine.c (opening), requests.c (their lives), step.c (running), choose.c (tokens) and
+/* Inside of an engine: what engine.c (opening), requests.c (their lives), snapshot.c (state from
+ * elsewhere), step.c (running), choose.c (tokens) and
  * draft.c (drafts) share. */
 #ifndef PL_ENGINE_INTERNAL_H
 #define PL_ENGINE_INTERNAL_H
@@ -38,6 +39,7 @@ struct pl_request {
     int32_t n_chosen; /* in this step: outputs that do not count yet */
     /* Of this step's rows the first ones that tell of the prompt; positions whose rows have been told. */
     int32_t n_prompt_rows, n_prompt_told;
+    int32_t n_cached; /* positions that were restored */
     pl_speculation speculation;
     int32_t row;              /* of logits that chose the token being told; -1: none is */
     bool cancelled, released; /* asked for within a step; done at its end */
@@ -86,6 +88,11 @@ int32_t pl__choose(pl_engine *e);
 int32_t pl__choose_from(pl_engine *e, const pl_request *r, int32_t ahead, const void *row,
                         int32_t best);
 const void *pl__logits_row(const pl_engine *e, int64_t i);
+
+/* snapshot.c: whether a request can start from its snapshot; its state at the start, empty or restored. */
+pl_status pl__snapshot_check(const pl_engine *e, const pl_request_params *p,
+                             pl_error *err) PL_MUST_CHECK;
+void pl__snapshot_start(pl_request *r);
 
 /* draft.c: after tokens were chosen, the mtp block follows the main stack and drafts for the next step. */
 pl_status pl__draft(pl_engine *e, pl_error *err) PL_MUST_CHECK;

@@ -128,6 +128,7 @@ pl_status pl_engine_submit(pl_engine *e, const pl_request_params *p, pl_request 
 
     *out = NULL;
     PL_TRY(pl_plan_check_request(e->plan, p, err));
+    PL_TRY(pl__snapshot_check(e, p, err));
     room = e->plan->shape.limits.max_len - p->n_tokens;
     if (!r || e->queue.n >= e->plan->shape.max_queued + e->n_free_places)
         return pl_error_set(err, PL_ERR_AGAIN, "requests: too many wait (got %d, want at most %d)",
@@ -136,7 +137,7 @@ pl_status pl_engine_submit(pl_engine *e, const pl_request_params *p, pl_request 
     r->arrival = e->n_submitted++;
     r->n_preempted = 0;
     r->n_output = r->n_drafts = 0;
-    r->n_prompt_rows = r->n_prompt_told = 0;
+    r->n_prompt_rows = r->n_prompt_told = r->n_cached = 0;
     r->speculation = (pl_speculation){0};
     r->max_output = p->max_tokens < room ? p->max_tokens : room;
     r->cancelled = r->released = false;
@@ -190,7 +191,7 @@ void pl__requests_admit(pl_engine *e)
             r->strip = e->parts.free_strips[--e->n_free_strips];
         r->state = PL_REQUEST_RUNNING;
         r->prefilling = true;
-        pl_state_reset(&e->parts.states[r->place]);
+        pl__snapshot_start(r);
         move(r, &e->running);
     }
 }
@@ -302,7 +303,9 @@ const float *pl_request_logprobs(const pl_request *r, int32_t *n)
 
 pl_request_stats pl_request_stats_of(const pl_request *r)
 {
-    return (pl_request_stats){.speculation = r->speculation, .preemptions = r->n_preempted};
+    return (pl_request_stats){.speculation = r->speculation,
+                              .preemptions = r->n_preempted,
+                              .cached_tokens = r->n_cached};
 }
 
 void pl_request_digest(const pl_request *r, char digest[PL_REQUEST_DIGEST_BYTES])
