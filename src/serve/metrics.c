@@ -57,25 +57,6 @@ static void finishes(FILE *to, const char *model, const pl_serve_counters *c)
                       model, pl_finish_name((pl_finish)i), (unsigned long long)c->finished[i]);
 }
 
-static uint64_t total(const uint64_t by_position[PL_MAX_SPECULATIVE])
-{
-    uint64_t sum = 0;
-
-    for (int i = 0; i < PL_MAX_SPECULATIVE; i++)
-        sum += by_position[i];
-    return sum;
-}
-
-static void drafts(FILE *to, const char *m, const pl_speculation *s)
-{
-    value(to, m, "vllm:spec_decode_num_drafts_total", "counter", "Steps of requests with a draft.",
-          (double)s->drafted[0]);
-    value(to, m, "vllm:spec_decode_num_draft_tokens_total", "counter", "Drafts that were verified.",
-          (double)total(s->drafted));
-    value(to, m, "vllm:spec_decode_num_accepted_tokens_total", "counter",
-          "Drafts that were accepted.", (double)total(s->accepted));
-}
-
 static void counters(FILE *to, const char *m, const pl_serve_counters *c)
 {
     value(to, m, "vllm:num_requests_running", "gauge", "Completions being made.", c->n_running);
@@ -98,7 +79,6 @@ static void counters(FILE *to, const char *m, const pl_serve_counters *c)
           c->engine.prefill_s);
     value(to, m, "plimsoll:engine_decode_seconds_total", "counter", "Time on chosen tokens.",
           c->engine.decode_s);
-    drafts(to, m, &c->engine.speculation);
 }
 
 /* Every draft of one token or more counts once: those that have a first position. */
