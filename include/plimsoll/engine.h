@@ -330,7 +330,7 @@ PL_API const float *pl_request_logprobs(const pl_request *request, int32_t *n);
 
 typedef struct pl_request_stats {
     pl_speculation speculation;
-    uint64_t preemptions; /* how often it was preempted */
+    uint64_t preemptions;  /* how often it was preempted */
     int32_t cached_tokens; /* of the prompt that were not run, as a snapshot had them */
 } pl_request_stats;
 

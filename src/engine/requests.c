@@ -303,9 +303,8 @@ const float *pl_request_logprobs(const pl_request *r, int32_t *n)
 
 pl_request_stats pl_request_stats_of(const pl_request *r)
 {
-    return (pl_request_stats){.speculation = r->speculation,
-                              .preemptions = r->n_preempted,
-                              .cached_tokens = r->n_cached};
+    return (pl_request_stats){
+        .speculation = r->speculation, .preemptions = r->n_preempted, .cached_tokens = r->n_cached};
 }
 
 void pl_request_digest(const pl_request *r, char digest[PL_REQUEST_DIGEST_BYTES])
