@@ -58,6 +58,6 @@ static int run(int argc, char **argv)
 const pl_command pl_command_bench = {
     .name = "bench",
     .usage = "KIND [options]",
-    .summary = "speed of operators, steps and loading, beside the limits of this machine",
+    .summary = "speed of operators, steps, loading and a running server, beside the machine's limits",
     .run = run,
 };

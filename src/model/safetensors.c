@@ -389,6 +389,12 @@ static pl_status read_length(const char *name, int fd, uint64_t file_bytes, size
     PL_TRY(read_fully(name, fd, b, sizeof b, 0, err));
     for (int i = LENGTH_BYTES - 1; i >= 0; i--)
         n = n << 8 | b[i];
+    /* What git leaves in place of a large file that was not fetched begins so. */
+    if (memcmp(b, "version ", sizeof b) == 0)
+        return pl_error_set(err, PL_ERR_CORRUPT,
+                            "%s: a pointer of Git LFS, not the tensors (got %" PRIu64
+                            " bytes of text, want the file itself: git lfs pull)",
+                            name, file_bytes);
     if (n > PL_SAFETENSORS_MAX_HEADER)
         return pl_error_set(err, PL_ERR_CORRUPT,
                             "%s: header length is too large (got %" PRIu64 ", want at most %d)",

@@ -371,6 +371,9 @@ static void length_in_front_is_checked(void **state)
     memcpy(copy, "\x01\xe1\xf5\x05\0\0\0\0", 8);
     check_error(read_bytes(copy, sizeof file - 1, &begin, &err), PL_ERR_CORRUPT, &err,
                 "header length is too large (got 100000001, want at most 100000000)", NULL);
+    memcpy(copy, "version https://git-lfs", 8);
+    check_error(read_bytes(copy, sizeof file - 1, &begin, &err), PL_ERR_CORRUPT, &err,
+                "a pointer of Git LFS", "git lfs pull", NULL);
     memcpy(copy, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
     check_error(read_bytes(copy, sizeof file - 1, &begin, &err), PL_ERR_CORRUPT, &err, "too large",
                 NULL);
