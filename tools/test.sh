@@ -31,7 +31,7 @@ ranks      - - s  the forward pass by several ranks, on the models that take lon
 slow       - - s  mode exact at true layer sizes; the tests of the oracle that take minutes
 valgrind   - - s  memcheck over the unit tests
 repeat     - - s  the unit tests again and again, twenty times, in both builds with assertions
-configurations - - s  1,000 random configurations against their plans, with and without a hard limit
+configurations - - s  1,000 random configurations against their plans, 1,000 engines, all chunks and threads
 fuzzing    - - s  libFuzzer, PL_FUZZ_SECONDS (600) each target
 '
 
@@ -237,7 +237,9 @@ run_suite()
             compile $dir unit && run_tests $dir --suite unit --repeat 20
         done
         ;;
-    configurations) plain_build && PL_ENGINE_FULL=1 run_tests build --suite engine --timeout-multiplier 4 line ;;
+    configurations)
+        plain_build && PL_ENGINE_FULL=1 run_tests build --suite engine --timeout-multiplier 4 line engine bits-nano bits-micro
+        ;;
     fuzzing) run_fuzzing ;;
     esac
 }

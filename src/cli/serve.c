@@ -123,6 +123,7 @@ static pl_status serve(const char *path, const struct options *o, pl_error *err)
     server = server_params(o, path, real);
     server_bytes = pl_server_memory_bytes(&server);
     p.program_bytes += server_bytes;
+    p.socket_bytes = pl_server_socket_bytes(&server);
     s = pl_memory_line_choose(o->memory_utilization, &p, err);
     if (s == PL_OK)
         s = plan_server(path, &p, err);

@@ -2,10 +2,8 @@
  * by the calling thread, which is the one its pool pins. */
 #include "serve/server.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <malloc.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,6 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "serve/http.h"
+#include "serve/listen.h"
 
 enum {
     CONNECTION_BYTES = 16384,      /* request line, headers and buffers of a connection */
@@ -50,33 +49,12 @@ uint64_t pl_server_memory_bytes(const pl_server_params *p)
            (uint64_t)p->max_connections * (CONNECTION_BYTES + CONNECTION_EXTRA_BYTES);
 }
 
-/* ---- the address */
-
-typedef union address {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-} address;
-
-static pl_status parse_address(const pl_server_params *p, address *a, bool *loopback, pl_error *err)
+uint64_t pl_server_socket_bytes(const pl_server_params *p)
 {
-    const char *host = strcmp(p->host, "localhost") == 0 ? "127.0.0.1" : p->host;
-
-    memset(a, 0, sizeof *a);
-    if (inet_pton(AF_INET, host, &a->v4.sin_addr) == 1) {
-        a->v4.sin_family = AF_INET;
-        a->v4.sin_port = htons((uint16_t)p->port);
-        *loopback = (ntohl(a->v4.sin_addr.s_addr) >> 24) == 127;
-        return PL_OK;
-    }
-    PL_CHECK(inet_pton(AF_INET6, host, &a->v6.sin6_addr) == 1, err,
-             "--host: not a numeric address (got '%s', want such as 127.0.0.1, 0.0.0.0 or ::1)",
-             p->host);
-    a->v6.sin6_family = AF_INET6;
-    a->v6.sin6_port = htons((uint16_t)p->port);
-    *loopback = IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr);
-    return PL_OK;
+    return (uint64_t)p->max_connections * PL_LISTEN_CHARGED_BYTES;
 }
+
+/* ---- what it is given */
 
 static pl_status read_pem(const char *option, const char *path, char **text, pl_error *err)
 {
@@ -114,14 +92,14 @@ static bool is_plain_name(const char *name)
     return i > 0 && !name[i];
 }
 
-static pl_status check(pl_serve *s, address *a, pl_error *err)
+static pl_status check(pl_serve *s, pl_address *a, pl_error *err)
 {
     bool loopback = false;
 
     PL_CHECK(is_plain_name(s->params.model_name), err,
              "--served-model-name: not a name (got '%s', want ASCII without spaces and quotes)",
              s->params.model_name);
-    PL_TRY(parse_address(&s->params, a, &loopback, err));
+    PL_TRY(pl_listen_parse(s->params.host, s->params.port, a, &loopback, err));
     PL_TRY(pl_keys_read(s->params.key_file, &s->keys, err));
     PL_CHECK(loopback || s->keys.n > 0, err,
              "--host: other machines may ask there, so a key is needed (got '%s', want "
@@ -153,7 +131,7 @@ static void raise_file_limit(int n_connections)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static pl_status start_daemon(pl_serve *s, address *a, pl_error *err)
+static pl_status start_daemon(pl_serve *s, const pl_address *a, pl_error *err)
 {
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     const bool v6 = a->any.sa_family == AF_INET6;
@@ -161,7 +139,9 @@ static pl_status start_daemon(pl_serve *s, address *a, pl_error *err)
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, s->tls_cert},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, s->tls_key},
                                    {MHD_OPTION_END, 0, NULL}};
+    int fd;
 
+    PL_TRY(pl_listen_open(a, s->params.host, &fd, err));
     flags |= (v6 ? MHD_USE_IPv6 : 0) | (s->tls_cert ? MHD_USE_TLS : 0);
     if (!s->tls_cert)
         tls[0].option = MHD_OPTION_END;
@@ -169,11 +149,12 @@ static pl_status start_daemon(pl_serve *s, address *a, pl_error *err)
     errno = 0;
     s->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, pl_http_handle, s, MHD_OPTION_EXTERNAL_LOGGER, log_http, NULL,
-        MHD_OPTION_SOCK_ADDR, &a->any, MHD_OPTION_NOTIFY_COMPLETED, pl_http_completed, s,
+        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd, MHD_OPTION_NOTIFY_COMPLETED, pl_http_completed, s,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->params.max_connections,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)IDLE_SECONDS, MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK_BYTES,
         MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+    /* The socket is the library's from now on, whether it started or not. */
     if (!s->daemon)
         return pl_error_set(err, PL_ERR_IO, "server: cannot serve on %s port %d%s (got %s)",
                             s->params.host, s->params.port, s->tls_cert ? " with TLS" : "",
@@ -304,7 +285,7 @@ static void stop_daemon(pl_serve *s)
     MHD_stop_daemon(s->daemon);
 }
 
-static pl_status run_threads(pl_serve *s, address *a, const pl_engine_params *engine,
+static pl_status run_threads(pl_serve *s, const pl_address *a, const pl_engine_params *engine,
                              pl_server_opened_fn *opened, void *user, pl_error *err)
 {
     pthread_t signals, preparing;
@@ -352,7 +333,7 @@ pl_status pl_server_run(const pl_server_params *params, const pl_engine_params *
     pl_serve *s = calloc(1, sizeof *s);
     pl_status status;
     sigset_t set;
-    address a;
+    pl_address a;
 
     if (!s)
         return pl_error_set(err, PL_ERR_NOMEM, "server: out of memory");

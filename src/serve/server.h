@@ -28,6 +28,9 @@ pl_server_params pl_server_params_default(void);
 /* The most the server holds beside the engine: code, connections, the work of encoding, request_memory_bytes. */
 uint64_t pl_server_memory_bytes(const pl_server_params *params);
 
+/* The most that the kernel holds in the buffers of its connections, which a control group is charged. */
+uint64_t pl_server_socket_bytes(const pl_server_params *params);
+
 /* Told once the engine is open and requests are taken; a failure ends the server. */
 typedef pl_status pl_server_opened_fn(void *user, const pl_engine *engine, const char *url,
                                       pl_error *err);

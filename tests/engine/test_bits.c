@@ -19,7 +19,7 @@ static pl_request_params requests[N];
 static result reference[N];
 
 static const int chunks[] = {1, 3, 4, 5, 127, 128, 129, 512};
-static const int threads[] = {1, 2, 3, 7};
+static const int threads[] = {1, 2, 3, 7, 64};
 enum {
     N_CHUNKS = sizeof chunks / sizeof chunks[0],
     N_THREADS = sizeof threads / sizeof threads[0]
@@ -126,6 +126,7 @@ static void test_chunks_threads_and_company(void **state)
         compare(chunks[c], threads[c % N_THREADS], true, orders[c % 3]);
     if (step == 1)
         compare(5, 7, false, NULL);
+    compare(129, 64, true, orders[1]); /* far more than there are cores */
 }
 
 /* Every level of this processor against the references, which are level scalar's: tokens, log-probabilities and
