@@ -58,6 +58,7 @@ static int run(int argc, char **argv)
 const pl_command pl_command_bench = {
     .name = "bench",
     .usage = "KIND [options]",
-    .summary = "speed of operators, steps, loading and a running server, beside the machine's limits",
+    .summary =
+        "speed of operators, steps, loading and a running server, beside the machine's limits",
     .run = run,
 };

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/engine_options.h"
 #include "cli/memory_line.h"
+#include "cli/serve_unit.h"
 #include "serve/server.h"
 
 struct options {
@@ -18,6 +19,7 @@ struct options {
     int64_t port, max_connections, max_waiting, max_request_seconds, drain_seconds;
     uint64_t max_body, request_memory;
     const char *host, *name, *key_file, *tls_cert, *tls_key, *cors_origin;
+    bool unit;
 };
 
 #define OFFSET(field) offsetof(struct options, field)
@@ -56,6 +58,8 @@ static const pl_option table[] = {
     BYTES("--max-body", max_body, 1024, 1 << 30, "largest request; default: 1MiB"),
     BYTES("--request-memory", request_memory, 1 << 20, 1LL << 40,
           "bodies, prompts and answers of all requests; default: 64MiB"),
+    {.name = "--unit", .kind = PL_OPTION_FLAG, .offset = OFFSET(unit),
+     .help = "print this server as a systemd unit whose MemoryMax is what the plan charges, and end"},
     PL_ENGINE_OPTION_ROWS(struct options, engine, "what fits the line, at most the model's", "16"),
     {.name = "--memory-utilization", .kind = PL_OPTION_FLOAT, .value = "F", .min = 0, .max = 1,
      .help = "the line as a share of this machine's or control group's memory; default: 0.9",
@@ -111,7 +115,30 @@ static pl_status plan_server(const char *path, const pl_engine_params *p, pl_err
     return s;
 }
 
-static pl_status serve(const char *path, const struct options *o, pl_error *err)
+static pl_status print_unit(const char *path, const struct options *o, const pl_engine_params *p,
+                            int argc, char **argv, pl_error *err)
+{
+    pl_serve_unit unit = {.argc = argc,
+                          .argv = argv,
+                          .files = {path, o->key_file, o->tls_cert, o->tls_key},
+                          .drain_seconds = o->drain_seconds,
+                          .n_connections = o->max_connections};
+    pl_plan_totals t;
+    pl_plan *plan;
+    pl_status s;
+
+    PL_TRY(pl_plan_create(path, p, &plan, err));
+    t = pl_plan_totals_of(plan);
+    unit.total_bytes = t.total_bytes;
+    unit.charged_bytes = t.charged_bytes;
+    unit.max_model_len = t.max_model_len;
+    s = pl_plan_check_fits(plan, err);
+    pl_plan_destroy(plan);
+    return s == PL_OK ? pl_serve_print_unit(&unit, err) : s;
+}
+
+static pl_status serve(const char *path, const struct options *o, int argc, char **argv,
+                       pl_error *err)
 {
     pl_engine_params p = pl_engine_options_params(&o->engine);
     char *real = realpath(path, NULL);
@@ -125,9 +152,11 @@ static pl_status serve(const char *path, const struct options *o, pl_error *err)
     p.program_bytes += server_bytes;
     p.socket_bytes = pl_server_socket_bytes(&server);
     s = pl_memory_line_choose(o->memory_utilization, &p, err);
-    if (s == PL_OK)
+    if (s == PL_OK && o->unit)
+        s = print_unit(path, o, &p, argc, argv, err);
+    else if (s == PL_OK)
         s = plan_server(path, &p, err);
-    if (s == PL_OK)
+    if (s == PL_OK && !o->unit)
         s = pl_server_run(&server, &p, opened, &server_bytes, err);
     free(real);
     return s;
@@ -155,7 +184,7 @@ static int run(int argc, char **argv)
     if (!pl_options_parse(&pl_command_serve, argc, argv, &o, args, &status))
         return status;
     pl_log_set_level(PL_LOG_INFO);
-    return serve(args[0], &o, &err) == PL_OK ? PL_EXIT_OK : pl_report_error(&err);
+    return serve(args[0], &o, argc, argv, &err) == PL_OK ? PL_EXIT_OK : pl_report_error(&err);
 }
 
 const pl_command pl_command_serve = {
@@ -171,7 +200,8 @@ const pl_command pl_command_serve = {
         "as with 'plimsoll run'; what requests may hold is part of it.\n\n"
         "examples:\n"
         "  plimsoll serve models/demo --port 8000\n"
-        "  curl http://127.0.0.1:8000/v1/models\n\n"
+        "  curl http://127.0.0.1:8000/v1/models\n"
+        "  plimsoll serve models/demo --memory 300MiB --unit > plimsoll.service\n\n"
         "docs/SERVING.md describes fields and errors, docs/SECURITY.md what it defends.\n",
     .options = table,
     .min_args = 1,

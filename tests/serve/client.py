@@ -13,10 +13,10 @@ import traceback
 class Server:
     """A running `plimsoll serve` on a free port; its log is read as it comes."""
 
-    def __init__(self, program, model, *options, env=None):
+    def __init__(self, program, model, *options, env=None, command=None):
         self.log = []
         self.process = subprocess.Popen(
-            [program, "serve", model, "--port", "0", "--threads", "2", *options],
+            command or [program, "serve", model, "--port", "0", "--threads", "2", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
