@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/cpu_report.h"
 #include "cli/json_out.h"
+#include "cli/memory_line.h"
 #include "cli/token_list.h"
 #include "cli/verify.h"
 
@@ -453,7 +454,7 @@ static int run(int argc, char **argv)
                         .max_tokens = 16,
                         .mixed = 8,
                         .seconds = 600,
-                        .memory_utilization = 0.9};
+                        .memory_utilization = PL_MEMORY_LINE_DEFAULT};
     const char *args[1];
     pl_error err = {0};
     bool same;

@@ -94,6 +94,7 @@ def run_cases(cases):
             print(f"not ok {i} - {name}")
             for line in traceback.format_exc().splitlines():
                 print("#", line)
+            traceback.print_exc()  # where standard output is only counted
         sys.stdout.flush()
     print(f"1..{len(cases)}")
     sys.exit(1 if failed else 0)
