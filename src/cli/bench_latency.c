@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/topology.h"
@@ -30,6 +31,7 @@ struct session {
     const struct options *o;
     struct list prefill, contexts, batches, depths;
     int64_t batch_context;
+    bool shows; /* progress, on a terminal */
     pl_checkpoint *checkpoint;
     pl_weights *weights;
     pl_pool *pool;
@@ -222,28 +224,46 @@ static pl_status inject_batch(struct session *s, pl_error *err)
     return PL_OK;
 }
 
+/* Which figure is being made, on a terminal. */
+static void show(const struct session *s, const char *phase, int64_t context, int64_t batch,
+                 int64_t k)
+{
+    if (s->shows)
+        fprintf(stderr,
+                "\r\033[Kmeasuring %s, %" PRId64 " tokens, batch %" PRId64 ", drafts %" PRId64,
+                phase, context, batch, k);
+}
+
 static pl_status measure(struct session *s, pl_error *err)
 {
     pl_latency *l = &s->l;
     int32_t reached = 0;
 
     l->barrier_ns = pl_latency_barrier_ns(l);
+    show(s, "prefill", s->prefill.n ? s->prefill.v[s->prefill.n - 1] : 0, 1, 0);
     if (s->prefill.n)
         PL_TRY(pl_latency_prefill(l, s->prefill.v, s->prefill.n, err));
     for (int i = 0; i < s->contexts.n; i++) {
         const int32_t at = (int32_t)s->contexts.v[i];
 
+        show(s, "decode", at, 1, 0);
         PL_TRY(pl_forward_inject(l->forward, &l->states[0], reached, at, 1, err));
         reached = at;
         PL_TRY(pl_latency_decode(l, 0, at, 1, 0, false, err));
     }
     PL_TRY(inject_batch(s, err));
-    for (int i = 0; i < s->batches.n; i++)
+    for (int i = 0; i < s->batches.n; i++) {
+        show(s, "decode", s->batch_context, s->batches.v[i], 0);
         PL_TRY(pl_latency_decode(l, 1, s->batch_context, (int32_t)s->batches.v[i], 0, false, err));
+    }
     for (int i = 0; i < s->depths.n; i++)
-        for (int equal = 0; s->depths.v[i] && equal < 2; equal++)
+        for (int equal = 0; s->depths.v[i] && equal < 2; equal++) {
+            show(s, "verify", s->batch_context, 1, s->depths.v[i]);
             PL_TRY(
                 pl_latency_decode(l, 1, s->batch_context, 1, (int32_t)s->depths.v[i], equal, err));
+        }
+    if (s->shows)
+        fprintf(stderr, "\r\033[K");
     return PL_OK;
 }
 
@@ -289,6 +309,7 @@ static pl_status run_session(struct session *s, const char *path, pl_error *err)
     pl_latency *l = &s->l;
     const pl_hooks hooks = {.user = l, .visit = pl_latency_visit};
 
+    s->shows = isatty(STDERR_FILENO);
     PL_TRY(pl_bench_choose_level(s->o->level, &s->level, err));
     PL_CHECK(s->level != PL_LEVEL_F64, err, "--level: f64 is not there to be fast (want another)");
     PL_TRY(pl_checkpoint_open(path, &s->checkpoint, err));

@@ -1,9 +1,12 @@
 /* Sending the load of plimsoll bench serve: one thread for each request that may be in flight; each takes the next request,
  * waits for its arrival, streams its answer. */
 #include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "cli/bench_serve.h"
@@ -11,7 +14,8 @@
 typedef struct load {
     const pl_http_target *target;
     const char *path, *key;
-    int timeout_s, n, next;
+    int timeout_s, n, next, n_answered;
+    bool shows; /* progress, on a terminal */
     pl_bench_request *request;
     struct timespec begin;
     pthread_mutex_t lock;
@@ -98,6 +102,12 @@ static void *work(void *user)
             return NULL;
         wait_until(l, l->request[i].arrival);
         send_one(l, &l->request[i]);
+        pthread_mutex_lock(&l->lock);
+        l->n_answered++;
+        if (l->shows)
+            fprintf(stderr, "\r%d of %d requests%s", l->n_answered, l->n,
+                    l->n_answered == l->n ? "\r\033[K" : "");
+        pthread_mutex_unlock(&l->lock);
     }
 }
 
@@ -111,6 +121,7 @@ pl_status pl_bench_send(const pl_http_target *t, const char *path, const char *k
               .timeout_s = timeout_s,
               .n = n,
               .request = r,
+              .shows = isatty(STDERR_FILENO),
               .lock = PTHREAD_MUTEX_INITIALIZER};
     const int wanted = n < concurrency ? n : concurrency;
     pthread_t *thread = malloc((size_t)wanted * sizeof *thread);

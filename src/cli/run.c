@@ -247,20 +247,32 @@ static pl_status submit_some(pl_engine *e, const struct options *o, pl_run_resul
     return PL_OK;
 }
 
+/* Results are printed when all are there; on a terminal one sees meanwhile that they come. */
+static void show_tokens(pl_engine_stats stats)
+{
+    fprintf(stderr, "\r%llu tokens of prompts, %llu of answers",
+            (unsigned long long)stats.prefill_tokens, (unsigned long long)stats.decode_tokens);
+}
+
 static pl_status run_prompts(pl_engine *e, const struct options *o, pl_run_results *r,
                              pl_error *err)
 {
     const bool copy = r->n > pl_plan_totals_of(pl_engine_plan(e)).max_num_seqs;
+    const bool shows = isatty(STDERR_FILENO);
     int n_submitted = 0;
     bool busy = true;
 
     while (busy || n_submitted < r->n) {
         PL_TRY(submit_some(e, o, r, &n_submitted, err));
         PL_TRY(pl_engine_step(e, &busy, err));
+        if (shows)
+            show_tokens(pl_engine_stats_of(e));
         for (int i = 0; copy && i < n_submitted; i++)
             if (has_ended(&r->result[i]))
                 PL_TRY(take_result(&r->result[i], true, err));
     }
+    if (shows)
+        fprintf(stderr, "\r\033[K");
     for (int i = 0; !copy && i < r->n; i++)
         PL_TRY(take_result(&r->result[i], false, err));
     return PL_OK;

@@ -312,6 +312,22 @@ case_stats()
     expect_err '^[0-9]+ prompt tokens at [0-9.]+ tokens/s, [0-9]+ tokens at [0-9.]+ tokens/s.*; peak memory [0-9.]+ MB of [0-9.]+ MB planned$'
 }
 
+# Long work says on a terminal how far it is, and nothing in a pipe.
+case_progress_on_a_terminal()
+{
+    model
+    command -v script >/dev/null || skip 'script (bsdutils) makes the terminal'
+    script -qec "$program run nano --tokens 1,2,3 --max-tokens 3 && $program bench latency nano --contexts 128 --batches 1 --depths 0 --prefill 128 --batch-context 128 --seconds 0.1" \
+        /dev/null </dev/null | tr '\r' '\n' >out
+    status=0
+    last_command='run, then bench latency, on a terminal'
+    : >err
+    expect_out '^reading weights [0-9]+ %' '^[0-9]+ tokens of prompts, [0-9]+ of answers' 'measuring decode, 128 tokens'
+    run run nano --tokens 1,2,3 --max-tokens 3
+    expect_status 0
+    expect_empty err
+}
+
 # converse FILE: a conversation on a terminal, FILE typed into it; what the terminal shows goes to `screen`.
 converse()
 {
