@@ -59,6 +59,7 @@ typedef struct verify {
     int first; /* index of the case that differed first; -1 */
     pl_verify_parting parting;
     pl_verify_place place;
+    pl_verify_engine engine;
     const char *no_drafts; /* why there is no axis of drafts */
 } verify;
 
@@ -224,8 +225,9 @@ static double now(void)
 
 static void print_setting(FILE *to, const pl_verify_setting *s)
 {
-    (void)fprintf(to, "batch %d, chunk %d, threads %d, k %d, level %s", s->batch, s->chunk,
-                  s->threads, s->k, s->level);
+    (void)fprintf(to, "%s%sbatch %d, chunk %d, threads %d, k %d, level %s",
+                  s->preempts ? "preempting, " : "", s->restores ? "from snapshots, " : "",
+                  s->batch, s->chunk, s->threads, s->k, s->level);
 }
 
 static void show_progress(const verify *v, int i)
@@ -304,11 +306,6 @@ static pl_status locate(verify *v, pl_error *err)
 
 /* ---- report */
 
-static const char *const absent[][2] = {
-    {"preemption", "this engine preempts nobody"},
-    {"prefix hits", "this engine keeps no prefixes"},
-};
-
 static void setting_json(pl_out *j, const char *key, const pl_verify_setting *s)
 {
     pl_out_open(j, key, '{');
@@ -317,6 +314,8 @@ static void setting_json(pl_out *j, const char *key, const pl_verify_setting *s)
     pl_out_int(j, "chunk", s->chunk);
     pl_out_int(j, "threads", s->threads);
     pl_out_int(j, "k", s->k);
+    pl_out_bool(j, "preempts", s->preempts);
+    pl_out_bool(j, "restores", s->restores);
     pl_out_string(j, "level", s->level);
     pl_out_close(j, '{');
 }
@@ -369,13 +368,13 @@ static void report_json(const verify *v)
     setting_json(&j, "reference", &v->cases[0].setting);
     pl_out_int(&j, "requests", v->work.n);
     pl_out_int(&j, "skipped_cases", v->n_skipped);
+    pl_out_uint(&j, "preemptions", v->engine.n_preemptions);
+    pl_out_uint(&j, "restored_tokens", v->engine.n_restored_tokens);
     pl_out_open(&j, "not_run", '[');
-    for (size_t i = 0; i < sizeof absent / sizeof absent[0] + (v->no_drafts ? 1 : 0); i++) {
-        const bool is_drafts = i == sizeof absent / sizeof absent[0];
-
+    if (v->no_drafts) {
         pl_out_open(&j, NULL, '{');
-        pl_out_string(&j, "axis", is_drafts ? "speculation" : absent[i][0]);
-        pl_out_string(&j, "reason", is_drafts ? v->no_drafts : absent[i][1]);
+        pl_out_string(&j, "axis", "speculation");
+        pl_out_string(&j, "reason", v->no_drafts);
         pl_out_close(&j, '{');
     }
     pl_out_close(&j, '[');
@@ -410,8 +409,6 @@ static void report_text(const verify *v)
         if (v->n_run[i])
             printf("%-14s %6d %10d\n", pl_verify_axis_name((pl_verify_axis)i), v->n_run[i],
                    v->n_differing[i]);
-    for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
-        printf("not run: %s: %s\n", absent[i][0], absent[i][1]);
     if (v->no_drafts)
         printf("not run: speculation: %s\n", v->no_drafts);
     if (v->n_skipped)
@@ -425,14 +422,13 @@ static void report_text(const verify *v)
 static pl_status verify_model(const char *path, const struct options *o, bool *same, pl_error *err)
 {
     verify v = {.o = o, .first = -1};
-    pl_verify_engine e = {0};
     pl_status s = prepare(&v, path, err);
 
     if (s == PL_OK)
-        s = run_cases(&v, &e, err);
+        s = run_cases(&v, &v.engine, err);
     if (isatty(STDERR_FILENO))
         (void)fprintf(stderr, "\r\033[K");
-    pl_verify_engine_close(&e);
+    pl_verify_engine_close(&v.engine);
     if (s == PL_OK)
         s = locate(&v, err);
     if (s == PL_OK && o->json)
@@ -472,13 +468,12 @@ const pl_command pl_command_verify = {
     .usage = "MODEL [options]",
     .summary = "whether this machine gives the same bits under every setting",
     .details =
-        "Runs the same requests, greedy and sampled, alone and then with other batches, chunks, "
-        "threads,\n"
-        "drafts and levels, one axis at a time and mixed; compares tokens, log-probabilities and "
-        "the\n"
-        "digest of all logits. Exit status 1 where anything differs; the first differing layer, "
-        "tensor\n"
-        "and element are then looked for by tracing (files in TMPDIR, removed again).\n"
+        "Runs the same requests, greedy and sampled, alone and then with other batches, chunks,\n"
+        "threads, drafts and levels, preempted, and begun from snapshots, one axis at a time and\n"
+        "mixed; compares tokens, log-probabilities and the digest of all logits. Exit status 1 "
+        "where\n"
+        "anything differs; the first differing layer, tensor and element are then looked for by\n"
+        "tracing (files in TMPDIR, removed again).\n"
         "A value that stands first in its list is the reference's. Level f64 is other "
         "arithmetic:\n"
         "comparing with it has to differ, and shows that this command can say so.\n\n"

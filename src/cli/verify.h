@@ -14,7 +14,9 @@ typedef enum pl_verify_axis {
     PL_VERIFY_THREADS,
     PL_VERIFY_SPECULATION,
     PL_VERIFY_LEVEL,
-    PL_VERIFY_MIXED, /* several of them at once */
+    PL_VERIFY_PREEMPTION,
+    PL_VERIFY_PREFIX, /* prompts begun from snapshots */
+    PL_VERIFY_MIXED,  /* several of them at once */
     PL_VERIFY_AXES
 } pl_verify_axis;
 
@@ -26,6 +28,9 @@ typedef struct pl_verify_setting {
     const char *path; /* the checkpoint */
     const char *level;
     int batch, chunk, threads, k;
+    bool
+        preempts; /* one place, and each request takes it from the one before; batch does not count */
+    bool restores; /* prompts begin from a snapshot of their first half */
 } pl_verify_setting;
 
 typedef struct pl_verify_prompt {
@@ -59,6 +64,7 @@ void pl_verify_work_fini(pl_verify_work *w);
 typedef struct pl_verify_engine {
     pl_engine *engine;
     pl_verify_setting opened;
+    uint64_t n_preemptions, n_restored_tokens; /* of all runs */
 } pl_verify_engine;
 
 /* Runs all requests, at most s->batch at a time, and fills results[work->n], which the caller frees with

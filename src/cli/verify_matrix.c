@@ -13,8 +13,9 @@ enum { MAX_CASES = 100000 };
 
 const char *pl_verify_axis_name(pl_verify_axis axis)
 {
-    static const char *const names[PL_VERIFY_AXES] = {"checkpoint",  "batch", "chunk", "threads",
-                                                      "speculation", "level", "mixed"};
+    static const char *const names[PL_VERIFY_AXES] = {"checkpoint", "batch",       "chunk",
+                                                      "threads",    "speculation", "level",
+                                                      "preemption", "prefix",      "mixed"};
 
     return names[axis];
 }
@@ -46,7 +47,7 @@ static int n_changed(const pl_verify_setting *s, const pl_verify_setting *refere
 {
     return (s->batch != reference->batch) + (s->k != reference->k) +
            (s->chunk != reference->chunk) + (s->threads != reference->threads) +
-           (strcmp(s->level, reference->level) != 0);
+           (strcmp(s->level, reference->level) != 0) + s->preempts + s->restores;
 }
 
 typedef struct list {
@@ -84,6 +85,11 @@ static void add_single(list *l, const pl_verify_axes *a)
         s.level = a->level[i];
         add(l, PL_VERIFY_LEVEL, &s);
     }
+    s.restores = true;
+    add(l, PL_VERIFY_PREFIX, &s);
+    s = reference;
+    s.preempts = true;
+    add(l, PL_VERIFY_PREEMPTION, &s);
 }
 
 /* Settings that differ from the reference in two axes at least. */
@@ -99,6 +105,8 @@ static void add_mixed(list *l, const pl_verify_axes *a, int n_mixed, uint64_t se
 
         pl_philox4x32(counter, key, out);
         s = combination(a, (int64_t)(out[0] % (uint64_t)n));
+        s.preempts = out[1] % 4 == 0;
+        s.restores = out[2] % 4 == 0;
         if (n_changed(&s, &reference) < 2)
             continue;
         add(l, PL_VERIFY_MIXED, &s);
@@ -122,7 +130,7 @@ pl_status pl_verify_matrix(const pl_verify_axes *axes, int n_mixed, bool full, u
                            pl_verify_case **cases, int *n, pl_error *err)
 {
     const int64_t product = n_combinations(axes),
-                  room = 2 + 4 * PL_VERIFY_MAX_VALUES + PL_LEVEL_COUNT + (full ? product : n_mixed);
+                  room = 4 + 4 * PL_VERIFY_MAX_VALUES + PL_LEVEL_COUNT + (full ? product : n_mixed);
     const pl_verify_setting reference = combination(axes, 0);
     list l = {NULL, 0};
 

@@ -47,10 +47,13 @@ void pl_verify_work_fini(pl_verify_work *w)
     free(w->prompt);
 }
 
+enum { MAX_PREEMPTED = 3 };
+
 static bool same_engine(const pl_verify_setting *a, const pl_verify_setting *b)
 {
     return strcmp(a->path, b->path) == 0 && strcmp(a->level, b->level) == 0 &&
-           a->chunk == b->chunk && a->threads == b->threads && a->k == b->k;
+           a->chunk == b->chunk && a->threads == b->threads && a->k == b->k &&
+           a->preempts == b->preempts;
 }
 
 void pl_verify_engine_close(pl_verify_engine *e)
@@ -71,7 +74,8 @@ static pl_status open_for(pl_verify_engine *e, const pl_verify_work *work,
     p.level = s->level;
     p.max_num_batched_tokens = s->chunk;
     p.num_speculative_tokens = s->k;
-    p.max_num_seqs = work->max_batch;
+    p.max_num_seqs = s->preempts ? 1 : work->max_batch;
+    p.max_preempted = s->preempts ? MAX_PREEMPTED : 0;
     p.max_model_len = work->longest + work->max_tokens;
     p.memory_bytes = work->memory_bytes;
     PL_TRY(pl_memory_line_choose(work->memory_utilization, &p, err));
@@ -80,13 +84,49 @@ static pl_status open_for(pl_verify_engine *e, const pl_verify_work *work,
     return PL_OK;
 }
 
-static pl_status submit(pl_engine *e, const pl_verify_work *work, int i, pl_request **out,
-                        pl_error *err)
+/* What an engine remembers of a prompt's first half, of each prompt of two tokens or more. */
+typedef struct prefix {
+    void *data;
+    uint64_t bytes;
+} prefix;
+
+static pl_status save_prefix(pl_engine *e, const pl_verify_prompt *prompt, prefix *out,
+                             pl_error *err)
+{
+    pl_request_params p = pl_request_params_default();
+    bool busy = true;
+    pl_request *r;
+    int32_t n;
+    pl_status s = PL_OK;
+
+    if (prompt->n < 2)
+        return PL_OK;
+    p.tokens = prompt->tokens;
+    p.n_tokens = prompt->n / 2;
+    p.max_tokens = 1;
+    PL_TRY(pl_engine_submit(e, &p, &r, err));
+    while (s == PL_OK && pl_request_state_of(r) <= PL_REQUEST_RUNNING)
+        s = pl_engine_step(e, &busy, err);
+    out->bytes = pl_request_snapshot_bytes(r);
+    out->data = malloc(out->bytes ? out->bytes : 1);
+    if (s == PL_OK && !out->data)
+        s = pl_error_set(err, PL_ERR_NOMEM, "verify: out of memory for a snapshot");
+    if (s == PL_OK)
+        s = pl_request_snapshot(r, out->data, out->bytes, &n, err);
+    pl_request_release(r);
+    return s;
+}
+
+static pl_status submit(pl_engine *e, const pl_verify_work *work, int i, bool rises,
+                        const prefix *from, pl_request **out, pl_error *err)
 {
     pl_request_params p = pl_request_params_default();
 
     p.tokens = work->prompt[i].tokens;
     p.n_tokens = work->prompt[i].n;
+    p.snapshot = from ? from->data : NULL;
+    p.snapshot_bytes = p.snapshot ? from->bytes : 0;
+    p.priority = rises ? i : 0;
     p.max_tokens = work->max_tokens;
     p.ignore_eos = true;
     p.temperature = i % 2 ? 0.8F : 0;
@@ -127,33 +167,61 @@ static pl_status collect(pl_request **running, pl_verify_result *results, int n,
     return PL_OK;
 }
 
+/* How many may be in flight now. Who preempts has to find the one before running, so those come one a step. */
+static int room(const pl_verify_setting *s, int n_running)
+{
+    if (s->preempts)
+        return n_running <= MAX_PREEMPTED ? n_running + 1 : n_running;
+    return s->batch;
+}
+
+static pl_status run_all(pl_verify_engine *e, const pl_verify_work *work,
+                         const pl_verify_setting *s, const prefix *prefixes, pl_request **running,
+                         pl_verify_result *results, pl_error *err)
+{
+    int next = 0, n_running = 0;
+    bool busy = true;
+
+    while (next < work->n || n_running > 0) {
+        for (const int most = room(s, n_running); next < work->n && n_running < most; next++) {
+            PL_TRY(submit(e->engine, work, next, s->preempts, prefixes ? &prefixes[next] : NULL,
+                          &running[next], err));
+            n_running++;
+        }
+        PL_TRY(pl_engine_step(e->engine, &busy, err));
+        for (int i = 0; i < work->n; i++)
+            if (running[i] && pl_request_state_of(running[i]) > PL_REQUEST_RUNNING) {
+                e->n_preemptions += pl_request_stats_of(running[i]).preemptions;
+                e->n_restored_tokens += (uint64_t)pl_request_stats_of(running[i]).cached_tokens;
+            }
+        PL_TRY(collect(running, results, work->n, &n_running, err));
+    }
+    return PL_OK;
+}
+
 pl_status pl_verify_run(pl_verify_engine *e, const pl_verify_work *work, const pl_verify_setting *s,
                         pl_verify_result *results, pl_error *err)
 {
     pl_request **running;
-    int next = 0, n_running = 0;
-    bool busy = true;
-    pl_status status;
+    prefix *prefixes = NULL;
+    pl_status status = PL_OK;
 
     memset(results, 0, (size_t)work->n * sizeof *results);
     PL_TRY(open_for(e, work, s, err));
     running = calloc((size_t)work->n, sizeof(pl_request *));
-    if (!running)
-        return pl_error_set(err, PL_ERR_NOMEM, "verify: out of memory for requests");
-    status = PL_OK;
-    while (status == PL_OK && (next < work->n || n_running > 0)) {
-        while (status == PL_OK && next < work->n && n_running < s->batch) {
-            status = submit(e->engine, work, next, &running[next], err);
-            next++;
-            n_running++;
-        }
-        if (status == PL_OK)
-            status = pl_engine_step(e->engine, &busy, err);
-        if (status == PL_OK)
-            status = collect(running, results, work->n, &n_running, err);
-    }
-    for (int i = 0; i < work->n; i++)
+    if (s->restores)
+        prefixes = calloc((size_t)work->n, sizeof *prefixes);
+    if (!running || (s->restores && !prefixes))
+        status = pl_error_set(err, PL_ERR_NOMEM, "verify: out of memory for requests");
+    for (int i = 0; status == PL_OK && prefixes && i < work->n; i++)
+        status = save_prefix(e->engine, &work->prompt[i], &prefixes[i], err);
+    if (status == PL_OK)
+        status = run_all(e, work, s, prefixes, running, results, err);
+    for (int i = 0; running && i < work->n; i++)
         pl_request_release(running[i]);
+    for (int i = 0; prefixes && i < work->n; i++)
+        free(prefixes[i].data);
+    free(prefixes);
     free((void *)running);
     return status;
 }

@@ -48,7 +48,9 @@ case_same_bits()
         expect_value axes.$n.differing 0
         n=$((n + 1))
     done
-    [ $n -ge 5 ] || fail "$n axes were run"
+    [ $n -ge 7 ] || fail "$n axes were run"
+    [ "$(value preemptions)" -ge 2 ] || fail 'nobody was preempted'
+    [ "$(value restored_tokens)" -ge 66 ] || fail 'nothing was restored'
 }
 
 case_full_is_every_combination()
@@ -57,9 +59,11 @@ case_full_is_every_combination()
     run verify m --requests 2 --prompt-tokens 6 --max-tokens 2 --level scalar --threads 1,2 --batch 1,2 \
         --max-num-batched-tokens 8,3 --num-speculative-tokens 0,1 --full --json
     expect_status 0
-    # 2^4 settings: the reference, one of each axis, 11 others
-    expect_value axes.4.axis mixed
-    expect_value axes.4.cases 11
+    # 2^4 settings: the reference, one of each axis, 11 others; preempted and from snapshots in one each
+    expect_value axes.4.axis preemption
+    expect_value axes.5.axis prefix
+    expect_value axes.6.axis mixed
+    expect_value axes.6.cases 11
 }
 
 case_other_arithmetic_differs()
@@ -74,6 +78,10 @@ case_other_arithmetic_differs()
     expect_value axes.0.differing 0
     expect_value axes.1.axis level
     expect_value axes.1.differing 1
+    expect_value axes.2.axis preemption
+    expect_value axes.2.differing 0
+    expect_value axes.3.axis prefix
+    expect_value axes.3.differing 0
     expect_value first_difference.axis level
     expect_value first_difference.layer 0
     expect_value first_difference.other.level f64
