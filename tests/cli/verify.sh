@@ -55,6 +55,7 @@ case_same_bits()
 
 case_full_is_every_combination()
 {
+    grep -aqE '__asan_init|__tsan_init' "$program" && skip 'takes minutes there'
     model
     run verify m --requests 2 --prompt-tokens 6 --max-tokens 2 --level scalar --threads 1,2 --batch 1,2 \
         --max-num-batched-tokens 8,3 --num-speculative-tokens 0,1 --full --json
