@@ -13,9 +13,6 @@ bool pl_fault_set(pl_fault *fault, int http, const char *param, const char *form
 {
     va_list args;
 
-    va_start(args, format);
-    (void)vsnprintf(fault->text, sizeof fault->text, format, args);
-    va_end(args);
     fault->http = http;
     fault->type = http == 429   ? "rate_limit_error"
                   : http >= 500 ? "server_error"
@@ -23,6 +20,9 @@ bool pl_fault_set(pl_fault *fault, int http, const char *param, const char *form
                                 : "invalid_request_error";
     fault->code = http == 404 && strcmp(param, "model") == 0 ? "model_not_found" : NULL;
     (void)snprintf(fault->param, sizeof fault->param, "%s", param);
+    va_start(args, format);
+    (void)vsnprintf(fault->text, sizeof fault->text, format, args);
+    va_end(args);
     pl_utf8_make_printable(fault->text);
     return false;
 }
