@@ -19,9 +19,8 @@ static pl_status add(void *user, const pl_tensor_spec *s, const pl_checkpoint_te
 {
     pl_latency_cost *c = user;
     const uint64_t bytes = pl_tensor_spec_bytes(s);
-    const double weights = is_matrix(s) ? (double)(bytes / pl_dtype_bytes(s->dtype)) *
-                                              (s->dtype == PL_DTYPE_I8 ? 2 : 1)
-                                        : 0;
+    const uint64_t codes = bytes / pl_dtype_bytes(s->dtype) * (s->dtype == PL_DTYPE_I8 ? 2 : 1);
+    const double weights = is_matrix(s) ? (double)codes : 0;
 
     if (s->layer == PL_LAYER_GLOBAL && s->kind != PL_TENSOR_EMBED) {
         c->head_bytes += bytes;
@@ -62,6 +61,12 @@ static int64_t keys_of(const pl_config *c, int32_t ratio, int64_t position)
     return ratio ? window + (position + 1) / ratio : window;
 }
 
+/* Keys that the indexer of a ratio-4 layer scores there: one for each four tokens that are whole. */
+static int64_t index_keys_of(int64_t position)
+{
+    return (position + 1) / 4;
+}
+
 double pl_latency_token_flops(const pl_latency_cost *cost, int64_t position)
 {
     const pl_config *c = cost->config;
@@ -73,7 +78,7 @@ double pl_latency_token_flops(const pl_latency_cost *cost, int64_t position)
 
         flops += 4.0 * c->n_heads * PL_HEAD_DIM * (double)keys_of(c, ratio, position);
         if (ratio == 4)
-            flops += 2.0 * c->index_n_heads * PL_INDEX_DIM * (double)((position + 1) / 4);
+            flops += 2.0 * c->index_n_heads * PL_INDEX_DIM * (double)index_keys_of(position);
     }
     return flops;
 }
@@ -88,7 +93,7 @@ double pl_latency_token_cache_bytes(const pl_latency_cost *cost, int64_t positio
 
         bytes += (double)(keys_of(c, ratio, position) * cost->kv_bytes);
         if (ratio == 4)
-            bytes += (double)((position + 1) / 4 * cost->key_bytes);
+            bytes += (double)(index_keys_of(position) * cost->key_bytes);
     }
     return bytes;
 }
