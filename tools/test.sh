@@ -238,7 +238,7 @@ run_suite()
         done
         ;;
     configurations)
-        plain_build && PL_ENGINE_FULL=1 run_tests build --suite engine --timeout-multiplier 4 line engine bits-nano bits-micro
+        plain_build engine && PL_ENGINE_FULL=1 run_tests build --suite engine --timeout-multiplier 4 line engine bits-nano bits-micro
         ;;
     fuzzing) run_fuzzing ;;
     esac

@@ -314,6 +314,18 @@ PL_API pl_status pl_engine_step(pl_engine *engine, bool *busy, pl_error *err) PL
  * STATE. */
 PL_API pl_status pl_engine_run(pl_engine *engine, pl_error *err) PL_MUST_CHECK;
 
+/* Text as it comes: whole characters of UTF-8, n_bytes of them, not 0-terminated. */
+typedef void pl_text_fn(void *user, const char *text, size_t n_bytes);
+
+/* Goes on from `text`, 0-terminated: a request whose prompt is the model's BOS and the text, in which added tokens are recognised,
+ * and whose output is told to on_text without special tokens. All else is as `params` says, in which tokens and on_token
+ * stay NULL; NULL: the default. Steps until the request has ended, others with it, and releases it. on_text is called
+ * within steps and may do what on_token may. STATE without a tokenizer, else as pl_engine_submit and pl_engine_step;
+ * text that was told before a failure stays told. */
+PL_API pl_status pl_engine_complete(pl_engine *engine, const char *text,
+                                    const pl_request_params *params, pl_text_fn *on_text,
+                                    void *user, pl_error *err) PL_MUST_CHECK;
+
 /* Ends it; its cache is free for others at once, within a step at that step's end. Nothing happens to one that has
  * ended. */
 PL_API void pl_request_cancel(pl_request *request);

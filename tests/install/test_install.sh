@@ -43,7 +43,7 @@ tap 'the example builds with pkg-config' "$(${CC:-gcc} -std=c99 -Wall -Wextra -W
 tap 'and with the static library' "$(${CC:-gcc} -std=c99 "$source/examples/answer.c" $(flags --cflags) "$libdir/libplimsoll.a" \
     $(pkg-config --libs jansson libxxhash hwloc) -pthread -lm -o "$root/answer-static" 2>&1)"
 text='For God so loved'
-want=$("$program" run "$source/models/demo" --prompt "$text" --max-tokens 24 2>&1)
+want=$("$program" run "$source/models/demo" --prompt "$text" --max-tokens 256 2>&1)
 got=$(LD_LIBRARY_PATH=$libdir "$root/answer" "$source/models/demo" "$text" 2>&1)
 tap 'it says what plimsoll run says' "$([ -n "$got" ] && [ "$got" = "$want" ] || printf 'got %s\nwant %s\n' "$got" "$want")"
 got=$("$root/answer-static" "$source/models/demo" "$text" 2>&1)
