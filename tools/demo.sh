@@ -17,7 +17,7 @@ usage()
 
 Installs what is missing of the Debian packages it needs, builds build/plimsoll, prints the memory plan of the
 demo model (models/demo), a few answers of it, tokens per second, how many drafts were accepted and the peak of
-memory against the plan. With "serve" it starts the server on the demo model instead, at port \$PORT (8000), and prints
+memory against the plan. With "serve" it starts the server on the demo model instead, at port $PORT (8000), and prints
 the address of its page and a request for curl; Ctrl-C ends it.'
 }
 

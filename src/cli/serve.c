@@ -16,7 +16,7 @@
 struct options {
     pl_engine_options engine;
     double memory_utilization;
-    int64_t port, max_connections, max_waiting, max_request_seconds, drain_seconds;
+    int64_t port, max_connections, max_waiting, max_request_seconds, idle_seconds, drain_seconds;
     uint64_t max_body, request_memory;
     const char *host, *name, *key_file, *tls_cert, *tls_key, *cors_origin;
     bool unit;
@@ -53,6 +53,8 @@ static const pl_option table[] = {
     NUMBER("--max-waiting", "N", max_waiting, 1, 1 << 20, "completions that wait; more get 429; default: 1024"),
     NUMBER("--max-request-seconds", "S", max_request_seconds, 1, INT32_MAX,
            "from arrival to the last token; default: 3600"),
+    NUMBER("--idle-timeout", "S", idle_seconds, 1, 86400,
+           "for a request's head, for its body, and of silence; default: 60"),
     NUMBER("--drain-seconds", "S", drain_seconds, 0, INT32_MAX,
            "what runs may go on for so long after SIGTERM; default: 30"),
     BYTES("--max-body", max_body, 1024, 1 << 30, "largest request; default: 1MiB"),
@@ -83,6 +85,7 @@ static pl_server_params server_params(const struct options *o, const char *path,
     p.max_connections = (int)o->max_connections;
     p.max_waiting = (int)o->max_waiting;
     p.max_request_seconds = (int)o->max_request_seconds;
+    p.idle_seconds = (int)o->idle_seconds;
     p.drain_seconds = (int)o->drain_seconds;
     p.max_body_bytes = o->max_body;
     p.request_memory_bytes = o->request_memory;
@@ -173,6 +176,7 @@ static int run(int argc, char **argv)
         .max_connections = d.max_connections,
         .max_waiting = d.max_waiting,
         .max_request_seconds = d.max_request_seconds,
+        .idle_seconds = d.idle_seconds,
         .drain_seconds = d.drain_seconds,
         .max_body = d.max_body_bytes,
         .request_memory = d.request_memory_bytes,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "serve/connections.h"
 
 static const pl_route routes[] = {
     {"GET", "/health", .open = true, .get = pl_http_health},
@@ -22,9 +23,6 @@ static const pl_route routes[] = {
     {"POST", "/tokenize", .kind = PL_FIELDS_TOKENIZE},
     {"POST", "/detokenize", .kind = PL_FIELDS_DETOKENIZE},
 };
-
-/* From the first byte of a request to the last of its body. */
-enum { BODY_SECONDS = 60 };
 
 static enum MHD_Result refuse(pl_exchange *x, int http, const char *text)
 {
@@ -79,11 +77,12 @@ static enum MHD_Result begin(pl_serve *s, struct MHD_Connection *connection, con
 
     if (!x)
         return MHD_NO;
-    *x = (pl_exchange){.serve = s, .connection = connection, .began = pl_serve_now()};
+    *x = (pl_exchange){.serve = s, .connection = connection};
     *state = x;
     pthread_mutex_lock(&s->lock);
     s->n_exchanges++;
     pthread_mutex_unlock(&s->lock);
+    pl_connections_expect(s, connection);
     if (s->params.cors_origin && strcmp(method, "OPTIONS") == 0)
         return pl_reply_empty(x, MHD_HTTP_NO_CONTENT, NULL, NULL);
     x->route = find(method, url, &path_known);
@@ -124,7 +123,7 @@ static enum MHD_Result receive(pl_exchange *x, const char *upload, size_t *n)
 {
     const uint64_t most = x->serve->params.max_body_bytes;
 
-    if (pl_serve_now() - x->began > BODY_SECONDS || x->n_body > 2 * most)
+    if (x->n_body > 2 * most)
         return MHD_NO;
     if (x->too_large || *n > most - x->n_body || !make_room(x, *n))
         x->too_large = true;
@@ -233,6 +232,7 @@ enum MHD_Result pl_http_handle(void *cls, struct MHD_Connection *connection, con
         return begin(cls, connection, url, method, state);
     if (*upload_bytes)
         return receive(x, upload, upload_bytes);
+    pl_connections_answer(cls, connection);
     return answer(x);
 }
 
@@ -245,6 +245,7 @@ void pl_http_completed(void *cls, struct MHD_Connection *connection, void **stat
     if (!x)
         return;
     *state = NULL;
+    pl_connections_expect(s, connection);
     if (x->job) {
         pthread_mutex_lock(&s->lock);
         x->job->connection = NULL;

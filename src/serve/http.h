@@ -11,7 +11,6 @@ typedef struct pl_exchange {
     pl_serve *serve;
     const struct pl_route *route;
     struct MHD_Connection *connection;
-    double began;
     char *body;
     size_t n_body, max_body;
     uint64_t held_bytes;

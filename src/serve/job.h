@@ -20,6 +20,7 @@ struct MHD_Daemon;
 
 typedef struct pl_serve pl_serve;
 typedef struct pl_job pl_job;
+typedef struct pl_connection pl_connection;
 
 typedef enum pl_finish {
     PL_FINISH_NONE,
@@ -136,6 +137,7 @@ struct pl_serve {
     bool ready, draining, stopping;
     pl_serve_list preparing, waiting; /* waiting: accepted, by priority, then in order */
     int n_jobs, n_waiting;            /* n_waiting: completions not submitted */
+    pl_connection *connections;       /* all that are open */
     int n_exchanges;                  /* requests of HTTP that are being answered */
     uint64_t held_bytes;
     uint64_t next_number;

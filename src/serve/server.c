@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "serve/connections.h"
 #include "serve/http.h"
 #include "serve/listen.h"
 
@@ -24,8 +25,7 @@ enum {
     LIBRARY_BYTES = 12 << 20,      /* libmicrohttpd, GnuTLS and theirs; stacks; measured 9 MiB */
     ENCODE_BYTES_PER_BYTE = 96,    /* of a body: a JSON tree, or encoding (plimsoll/chat.h) */
     THREAD_STACK_BYTES = 512 << 10,
-    VOCABULARY_BYTES = 2 << 20, /* of 260,000 tokens, for enforced forms */
-    IDLE_SECONDS = 60
+    VOCABULARY_BYTES = 2 << 20 /* of 260,000 tokens, for enforced forms */
 };
 
 pl_server_params pl_server_params_default(void)
@@ -38,6 +38,7 @@ pl_server_params pl_server_params_default(void)
         .max_connections = 1024,
         .max_waiting = 1024,
         .max_request_seconds = 3600,
+        .idle_seconds = 60,
         .drain_seconds = 30,
     };
 }
@@ -152,8 +153,9 @@ static pl_status start_daemon(pl_serve *s, const pl_address *a, pl_error *err)
         MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd, MHD_OPTION_NOTIFY_COMPLETED, pl_http_completed, s,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->params.max_connections,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)IDLE_SECONDS, MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK_BYTES,
-        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        (unsigned)s->params.idle_seconds, MHD_OPTION_NOTIFY_CONNECTION, pl_connections_notify, s,
+        MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK_BYTES, MHD_OPTION_ARRAY, tls,
+        MHD_OPTION_END);
     /* The socket is the library's from now on, whether it started or not. */
     if (!s->daemon)
         return pl_error_set(err, PL_ERR_IO, "server: cannot serve on %s port %d%s (got %s)",
@@ -175,19 +177,23 @@ static void stop_signals(sigset_t *set)
     (void)sigaddset(set, SIGINT);
 }
 
-/* While weights load there is nothing to drain. A second signal ends the patience of the first. */
+/* While weights load there is nothing to drain. A second signal ends the patience of the first. In between this thread
+ * looks after connections that are late. */
 static void *wait_for_signals(void *serve)
 {
     pl_serve *s = serve;
+    const struct timespec second = {.tv_sec = 1};
     sigset_t set;
-    int signal;
 
     stop_signals(&set);
     for (;;) {
+        const int signal = sigtimedwait(&set, NULL, &second);
         bool ready, stopping;
 
-        if (sigwait(&set, &signal) != 0)
+        if (signal < 0) {
+            pl_connections_sweep(s);
             continue;
+        }
         pthread_mutex_lock(&s->lock);
         ready = s->ready;
         stopping = s->stopping;

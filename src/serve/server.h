@@ -20,7 +20,8 @@ typedef struct pl_server_params {
     int max_connections;            /* at once */
     int max_waiting;                /* completions that wait for a place; more get 429 */
     int max_request_seconds;        /* from arrival to the last token */
-    int drain_seconds;              /* after SIGTERM, before what still runs is cancelled */
+    int idle_seconds;  /* for a request's head, for its body, between requests, of silence */
+    int drain_seconds; /* after SIGTERM, before what still runs is cancelled */
 } pl_server_params;
 
 pl_server_params pl_server_params_default(void);

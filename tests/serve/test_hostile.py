@@ -95,6 +95,59 @@ def slow_clients_stall_nobody():
     wait_until(idle)
 
 
+def drips_until_cut(s, first):
+    """Sends a byte now and then until the server breaks off; returns what it had said."""
+    s.settimeout(0.1)
+    said = b""
+    try:
+        s.sendall(first)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            s.sendall(b"a")
+            try:
+                got = s.recv(100)
+                if not got:
+                    return said
+                said += got
+            except TimeoutError:
+                pass
+        raise AssertionError("a slow client keeps its connection")
+    except ConnectionError:
+        return said
+
+
+def who_drips_a_request_loses_the_connection():
+    other = Server(PROGRAM, MODEL, "--idle-timeout", "1", "--max-connections", "8", "--max-num-seqs", "2",
+                   "--max-model-len", "4096", env=without_key())
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
+    said = []
+    try:
+        for first in (b"GE", head + b"A: ", head + b"Content-Length: 10000\r\n\r\n{"):
+            drips = [connect(other) for _ in range(8)]  # all there are
+            threads = [threading.Thread(target=lambda s=s, first=first: said.append(drips_until_cut(s, first)))
+                       for s in drips]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            for s in drips:
+                s.close()
+        assert said == [b""] * 24, said
+        # Who has said all it wants may listen for longer.
+        s = connect(other)
+        send_post(s, LONG)
+        heard = b""
+        while b"[DONE]" not in heard:
+            more = s.recv(1 << 16)
+            assert more, heard[-200:]
+            heard += more
+        s.close()
+        assert other.stop() == 0
+    except BaseException:
+        other.stop()
+        raise
+
+
 def clients_that_vanish_free_their_place():
     for stream in (True, False):
         before = server.metric("plimsoll:requests_cancelled_total")
@@ -272,8 +325,8 @@ def a_drain_answers_what_runs():
 
 run_cases([
     malformed_http_and_json_are_refused, bodies_that_are_too_large_are_refused,
-    slow_clients_stall_nobody, clients_that_vanish_free_their_place, what_waits_is_bounded,
-    a_request_of_higher_priority_overtakes, a_thousand_connections_are_held,
+    slow_clients_stall_nobody, who_drips_a_request_loses_the_connection,
+    clients_that_vanish_free_their_place, what_waits_is_bounded, a_request_of_higher_priority_overtakes, a_thousand_connections_are_held,
     memory_stays_flat_and_below_the_plan, keys_are_asked_for,
     wrong_use_is_refused_before_anything_is_opened, requests_end_in_time, tls_and_cors,
     a_drain_answers_what_runs,
