@@ -28,11 +28,11 @@ pkg-config      command -v pkg-config
 libjansson-dev  pkg-config --exists jansson
 libxxhash-dev   pkg-config --exists libxxhash
 libhwloc-dev    pkg-config --exists hwloc
-libpcre2-dev    pkg-config --exists libpcre2-8
 libmicrohttpd-dev pkg-config --exists libmicrohttpd
 '
 packages_test='
 libcmocka-dev   pkg-config --exists cmocka
+libpcre2-dev    pkg-config --exists libpcre2-8
 libsimde-dev    have_header simde/x86/avx512.h
 xz-utils        command -v xz
 binutils        command -v nm
