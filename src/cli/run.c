@@ -70,7 +70,7 @@ static const pl_option table[] = {
     NUMBER("--seed", "S", seed, 0, INT64_MAX, "of the noise that a temperature draws; default: 0"),
     FLAG("--ignore-eos", ignore_eos, "the end token is like any other"),
     FLAG("--json", json, "print one JSON document"),
-    FLAG("--stats", stats, "tokens, speed and peak memory against the plan, on standard error"),
+    FLAG("--stats", stats, "tokens, speed, peak memory against the plan, and what became of drafts, on standard error"),
     PL_ENGINE_OPTION_ROWS(struct options, engine, "longest prompt + --max-tokens", "the prompts given, at most 8"),
     REAL("--memory-utilization", memory_utilization, 0, 1,
          "the line as a share of this machine's or control group's memory; default: 0.9"),

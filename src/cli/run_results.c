@@ -195,6 +195,21 @@ pl_status pl_run_results_print(const pl_run_results *r, pl_error *err)
     return PL_OK;
 }
 
+/* `tokens`: what steps of decoding gave, without each request's first. */
+static void print_drafts(const pl_speculation *s, uint64_t tokens)
+{
+    uint64_t drafted = 0, accepted = 0;
+
+    for (int i = 0; i < PL_MAX_SPECULATIVE; i++) {
+        drafted += s->drafted[i];
+        accepted += s->accepted[i];
+    }
+    fprintf(stderr, "%" PRIu64 " of %" PRIu64 " drafts accepted, by position", accepted, drafted);
+    for (int i = 0; i < PL_MAX_SPECULATIVE && s->drafted[i]; i++)
+        fprintf(stderr, "%s %.2f", i ? "," : "", (double)s->accepted[i] / (double)s->drafted[i]);
+    fprintf(stderr, "; %.2f tokens a step\n", s->steps ? (double)tokens / (double)s->steps : 0.0);
+}
+
 pl_status pl_run_results_print_stats(const pl_run_results *r, pl_error *err)
 {
     const pl_engine_stats s = pl_engine_stats_of(r->engine);
@@ -210,5 +225,7 @@ pl_status pl_run_results_print_stats(const pl_run_results *r, pl_error *err)
             u.prompt, rate(s.prefill_tokens, s.prefill_s), u.completion,
             rate(s.decode_tokens, s.decode_s), (double)m.peak_resident_bytes / 1e6,
             (double)m.plan_bytes / 1e6);
+    if (pl_plan_totals_of(pl_engine_plan(r->engine)).num_speculative_tokens > 0)
+        print_drafts(&s.speculation, u.completion - (uint64_t)r->n);
     return PL_OK;
 }

@@ -310,6 +310,17 @@ case_stats()
     expect_status 0
     expect_out 'Noah built the ark\.$'
     expect_err '^[0-9]+ prompt tokens at [0-9.]+ tokens/s, [0-9]+ tokens at [0-9.]+ tokens/s.*; peak memory [0-9.]+ MB of [0-9.]+ MB planned$'
+    # With drafts their fate, from the counts that --json has.
+    run run "$demo" --chat 'Who built the ark?' --num-speculative-tokens 2 --json
+    expect_status 0
+    want=$(tr -d '\n' <out | sed -n 's/.*"steps": *\([0-9]*\), *"drafted": *\[\([0-9]*\), *\([0-9]*\)\], *"accepted": *\[\([0-9]*\), *\([0-9]*\)\].*/\1 \2 \3 \4 \5/p' |
+        awk 'NF == 5 && $1 && $2 && $3 {
+            printf "%d of %d drafts accepted, by position %.2f, %.2f; %.2f tokens a step", $4 + $5, $2 + $3, $4 / $2, $5 / $3, 7 / $1 }')
+    [ -n "$want" ] || fail 'no counts in the JSON'
+    expect_out '"completion_tokens": 8'
+    run run "$demo" --chat 'Who built the ark?' --num-speculative-tokens 2 --stats
+    expect_status 0
+    grep -qF "$want" err || fail "want $want"
 }
 
 # Long work says on a terminal how far it is, and nothing in a pipe.
