@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ffi/call.h"
-#include "plimsoll/ops.h"
+#include "ffi/shapes.h"
 
 PL_FFI_EXPORT pl_ffi_function __tvm_ffi_ops_context_create;
 PL_FFI_EXPORT pl_ffi_function __tvm_ffi_ops_context_destroy;
@@ -72,40 +71,13 @@ static pl_dtype dtype_of(pl_ffi_call *c, const char *name, const pl_ffi_tensor *
 /* A tensor of q's type with adjacent dims. */
 static pl_ffi_tensor rows(pl_ffi_call *c, const char *name, int n_dims, const pl_ffi_tensor *q)
 {
-    pl_ffi_tensor t = pl__ffi_tensor(c, name, n_dims, false);
+    pl_ffi_tensor t = pl__ffi_rows(c, name, n_dims, false);
 
-    if (c->failed)
-        return t;
-    if (q && (t.type_code != q->type_code || t.type_bits != q->type_bits))
+    if (!c->failed && q && (t.type_code != q->type_code || t.type_bits != q->type_bits))
         pl__ffi_fail(c, PL_FFI_TYPE_ERROR,
                      "%s: not q's element type (got code %d with %d bits, want %d with %d)", name,
                      t.type_code, t.type_bits, q->type_code, q->type_bits);
-    else if (t.shape[n_dims - 1] > 1 && t.strides[n_dims - 1] != 1)
-        pl__ffi_fail(c, PL_FFI_VALUE_ERROR,
-                     "%s: the last dimension has gaps (got a stride of %" PRId64 ", want 1)", name,
-                     t.strides[n_dims - 1]);
-    for (int i = 0; i < n_dims && !c->failed; i++)
-        if (t.shape[i] > INT32_MAX)
-            pl__ffi_fail(c, PL_FFI_VALUE_ERROR, "%s: too long (got %" PRId64 ", want at most %d)",
-                         name, t.shape[i], INT32_MAX);
     return t;
-}
-
-static void same(pl_ffi_call *c, const char *what, int64_t got, int64_t want)
-{
-    if (got != want)
-        pl__ffi_fail(c, PL_FFI_VALUE_ERROR,
-                     "%s: lengths differ (got %" PRId64 ", want %" PRId64 ")", what, got, want);
-}
-
-static int32_t word(pl_ffi_call *c, const char *name)
-{
-    int64_t v = pl__ffi_int(c, name);
-
-    if (v != (int32_t)v)
-        pl__ffi_fail(c, PL_FFI_VALUE_ERROR, "%s: out of range (got %" PRId64 ", want 32 bits)",
-                     name, v);
-    return (int32_t)v;
 }
 
 /* k and v: [keys][heads][dim], or [pages][rows][heads][dim] with a page table. */
@@ -123,9 +95,9 @@ static void read_keys(pl_ffi_call *c, pl_attention_varlen_args *a, const pl_ffi_
     a->v_token_stride = v->strides[first];
     a->v_head_stride = v->strides[first + 1];
     a->value_dim = (int32_t)v->shape[first + 2];
-    same(c, "k and q, dims", k->shape[first + 2], a->head_dim);
+    pl__ffi_same(c, "k and q, dims", k->shape[first + 2], a->head_dim);
     for (int i = 0; i < first + 2; i++)
-        same(c, "v and k", v->shape[i], k->shape[i]);
+        pl__ffi_same(c, "v and k", v->shape[i], k->shape[i]);
     if (!first)
         return;
     a->page_table = table->data;
@@ -134,7 +106,7 @@ static void read_keys(pl_ffi_call *c, pl_attention_varlen_args *a, const pl_ffi_
     a->page_size = (int32_t)k->shape[1];
     a->k_page_stride = k->strides[0];
     a->v_page_stride = v->strides[0];
-    same(c, "page_table, rows", table->shape[0], a->n_seqs);
+    pl__ffi_same(c, "page_table, rows", table->shape[0], a->n_seqs);
     if (table->type_code != PL_DL_INT || table->type_bits != 32)
         pl__ffi_fail(c, PL_FFI_TYPE_ERROR,
                      "page_table: wrong element type (got code %d with %d bits, want int32)",
@@ -177,16 +149,16 @@ static void read_outputs(pl_ffi_call *c, pl_attention_varlen_args *a, const pl_f
 
     if (c->failed)
         return;
-    same(c, "out and q, tokens", out.shape[0], q->shape[0]);
-    same(c, "out and q, heads", out.shape[1], a->n_heads);
-    same(c, "out and v, dims", out.shape[2], a->value_dim);
+    pl__ffi_same(c, "out and q, tokens", out.shape[0], q->shape[0]);
+    pl__ffi_same(c, "out and q, heads", out.shape[1], a->n_heads);
+    pl__ffi_same(c, "out and v, dims", out.shape[2], a->value_dim);
     a->out = out.data;
     a->out_token_stride = out.strides[0];
     a->out_head_stride = out.strides[1];
     if (!lse.n_dims)
         return;
-    same(c, "lse, heads", lse.shape[0], a->n_heads);
-    same(c, "lse, tokens", lse.shape[1], q->shape[0]);
+    pl__ffi_same(c, "lse, heads", lse.shape[0], a->n_heads);
+    pl__ffi_same(c, "lse, tokens", lse.shape[1], q->shape[0]);
     if (lse.type_code != PL_DL_FLOAT || lse.type_bits != 32)
         pl__ffi_fail(c, PL_FFI_TYPE_ERROR,
                      "lse: wrong element type (got code %d with %d bits, want fp32)", lse.type_code,
@@ -202,9 +174,9 @@ static void check_totals(pl_ffi_call *c, const pl_attention_varlen_args *a, int6
 {
     if (c->failed)
         return;
-    same(c, "cu_seqlens_q, its end and q", a->cu_seqlens_q[a->n_seqs], n_tokens);
+    pl__ffi_same(c, "cu_seqlens_q, its end and q", a->cu_seqlens_q[a->n_seqs], n_tokens);
     if (n_keys >= 0)
-        same(c, "cu_seqlens_k, its end and k", a->cu_seqlens_k[a->n_seqs], n_keys);
+        pl__ffi_same(c, "cu_seqlens_k, its end and k", a->cu_seqlens_k[a->n_seqs], n_keys);
 }
 
 /* (context, q, k, v, cu_seqlens_q, cu_seqlens_k, page_table or None, sink or None, softmax_scale, causal, window_left,
@@ -243,8 +215,8 @@ int __tvm_ffi_attention_varlen(void *self, const pl_ffi_any *args, int32_t n_arg
     read_sink(&c, &a);
     a.softmax_scale = (float)pl__ffi_float(&c, "softmax_scale");
     a.causal = pl__ffi_int(&c, "causal") != 0;
-    a.window_left = word(&c, "window_left");
-    a.window_right = word(&c, "window_right");
+    a.window_left = pl__ffi_int32_of(&c, "window_left");
+    a.window_right = pl__ffi_int32_of(&c, "window_right");
     a.softcap = (float)pl__ffi_float(&c, "softcap");
     read_outputs(&c, &a, &q);
     workspace = pl__ffi_array(&c, "workspace", PL_DL_UINT, 8, -1, false);

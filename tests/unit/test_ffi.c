@@ -1,27 +1,18 @@
 /* The TVM-FFI functions as a host calls them: test_ffi LIBRARY. Tensors of both kinds give the library's own bits, errors
- * arrive with their kind and name the argument, and nothing is written then. This program stands in for the runtime. */
+ * arrive with their kind and name the argument, and nothing is written then. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ffi/any.h"
+#include "ffi_host.h"
 #include "plimsoll/ops.h"
 #include "support/check.h"
 
 enum { T = 5, K = 7, H = 4, HK = 2, D = 16, N_ARGS = 16 };
 
-/* Found by the library by this name, as the runtime's would be. */
-PL_FFI_EXPORT void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);
-static char raised[512];
-
-void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message)
-{
-    snprintf(raised, sizeof raised, "%s: %s", kind, message);
-}
-
 static const char *library;
-static void *so;
+static ffi_host host;
 static pl_ffi_function *create, *destroy, *size_of, *attention;
 static const char *(*last_error)(void);
 
@@ -32,44 +23,18 @@ static uint8_t *work;
 static int64_t work_bytes;
 static pl_ffi_any context;
 
-typedef struct tensor {
-    char header[PL_FFI_OBJECT_HEADER_BYTES]; /* what an object has before its tensor */
-    pl_dl_tensor t;
-    int64_t shape[4];
-} tensor;
-
-static tensor tensors[N_ARGS];
-static pl_ffi_any args[N_ARGS];
+static ffi_host_tensor *const tensors = host.tensors;
+static pl_ffi_any *const args = host.args;
 
 static void put_tensor(int i, void *data, uint8_t code, uint8_t bits, int n, const int64_t *shape)
 {
-    tensor *t = &tensors[i];
-
-    memcpy(t->shape, shape, (size_t)n * sizeof *shape);
-    t->t = (pl_dl_tensor){.data = data,
-                          .device_type = PL_DL_CPU,
-                          .n_dims = n,
-                          .type_code = code,
-                          .type_bits = bits,
-                          .type_lanes = 1,
-                          .shape = t->shape};
-    args[i] = (pl_ffi_any){.type_index = PL_FFI_DLTENSOR, .v.ptr = &t->t};
-}
-
-static pl_ffi_any whole(int64_t i)
-{
-    return (pl_ffi_any){.type_index = PL_FFI_INT, .v.i = i};
-}
-
-static pl_ffi_any real(double f)
-{
-    return (pl_ffi_any){.type_index = PL_FFI_FLOAT, .v.f = f};
+    ffi_host_put(&host, i, data, code, bits, n, shape);
 }
 
 /* A call in which everything is right. */
 static void prepare(void)
 {
-    memset(args, 0, sizeof args);
+    memset(args, 0, sizeof host.args);
     args[0] = context;
     put_tensor(1, q, PL_DL_FLOAT, 32, 3, (const int64_t[]){T, H, D});
     put_tensor(2, k, PL_DL_FLOAT, 32, 3, (const int64_t[]){K, HK, D});
@@ -77,49 +42,38 @@ static void prepare(void)
     put_tensor(4, cu_q, PL_DL_INT, 32, 1, (const int64_t[]){3});
     put_tensor(5, cu_k, PL_DL_INT, 32, 1, (const int64_t[]){3});
     put_tensor(7, sink, PL_DL_FLOAT, 32, 1, (const int64_t[]){H});
-    args[8] = real(0.25);
+    args[8] = ffi_host_real(0.25);
     args[9] = (pl_ffi_any){.type_index = PL_FFI_BOOL, .v.i = 1};
-    args[10] = args[11] = whole(-1);
-    args[12] = real(3);
+    args[10] = args[11] = ffi_host_int(-1);
+    args[12] = ffi_host_real(3);
     put_tensor(13, out, PL_DL_FLOAT, 32, 3, (const int64_t[]){T, H, D});
     put_tensor(14, lse, PL_DL_FLOAT, 32, 2, (const int64_t[]){H, T});
     put_tensor(15, work, PL_DL_UINT, 8, 1, &work_bytes);
     memset(out, 0xa5, sizeof out);
     memset(lse, 0xa5, sizeof lse);
-    raised[0] = 0;
+    ffi_host_raised[0] = 0;
 }
 
 static int call(void)
 {
-    pl_ffi_any result = whole(77);
+    pl_ffi_any result = ffi_host_int(77);
     int rc = attention(NULL, args, N_ARGS, &result);
 
     assert_int_equal(result.type_index, PL_FFI_NONE);
     return rc;
 }
 
-static void *symbol(const char *name)
-{
-    void *at = dlsym(so, name);
-
-    assert_non_null(at);
-    return at;
-}
-
 static int set_up(void **state)
 {
-    pl_ffi_any one = whole(1), bytes;
+    pl_ffi_any one = ffi_host_int(1), bytes;
 
     (void)state;
-    so = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (!so)
-        fprintf(stderr, "%s\n", dlerror());
-    assert_non_null(so);
-    *(void **)&create = symbol("__tvm_ffi_ops_context_create");
-    *(void **)&destroy = symbol("__tvm_ffi_ops_context_destroy");
-    *(void **)&size_of = symbol("__tvm_ffi_attention_varlen_workspace_size");
-    *(void **)&attention = symbol("__tvm_ffi_attention_varlen");
-    *(void **)&last_error = symbol("plimsoll_ffi_last_error");
+    ffi_host_open(&host, library);
+    *(void **)&create = ffi_host_symbol(&host, "__tvm_ffi_ops_context_create");
+    *(void **)&destroy = ffi_host_symbol(&host, "__tvm_ffi_ops_context_destroy");
+    *(void **)&size_of = ffi_host_symbol(&host, "__tvm_ffi_attention_varlen_workspace_size");
+    *(void **)&attention = ffi_host_symbol(&host, "__tvm_ffi_attention_varlen");
+    *(void **)&last_error = ffi_host_symbol(&host, "plimsoll_ffi_last_error");
     assert_string_equal(last_error(), "");
     assert_int_equal(create(NULL, &one, 1, &context), 0);
     assert_int_equal(context.type_index, PL_FFI_OPAQUE);
@@ -144,7 +98,7 @@ static int tear_down(void **state)
     (void)state;
     assert_int_equal(destroy(NULL, &context, 1, &result), 0);
     free(work);
-    return dlclose(so);
+    return dlclose(host.so);
 }
 
 /* What the library's own entry gives. */
@@ -192,9 +146,7 @@ static void tensors_of_both_kinds(void **state)
     assert_memory_equal(out, want, sizeof out);
     assert_memory_equal(lse, want_lse, sizeof lse);
     prepare();
-    for (int i = 1; i < N_ARGS; i++)
-        if (args[i].type_index == PL_FFI_DLTENSOR)
-            args[i] = (pl_ffi_any){.type_index = PL_FFI_TENSOR, .v.ptr = &tensors[i]};
+    ffi_host_objects(&host);
     assert_int_equal(call(), 0);
     assert_memory_equal(out, want, sizeof out);
     assert_memory_equal(lse, want_lse, sizeof lse);
@@ -236,10 +188,10 @@ static void expect_refusal(const char *text)
 
     memset(filled, 0xa5, sizeof filled);
     assert_int_equal(call(), -1);
-    if (!strstr(raised, text))
-        fprintf(stderr, "got '%s', want '%s' in it\n", raised, text);
-    assert_non_null(strstr(raised, text));
-    assert_string_equal(last_error(), raised);
+    if (!strstr(ffi_host_raised, text))
+        fprintf(stderr, "got '%s', want '%s' in it\n", ffi_host_raised, text);
+    assert_non_null(strstr(ffi_host_raised, text));
+    assert_string_equal(last_error(), ffi_host_raised);
     assert_memory_equal(out, filled, sizeof out);
     assert_memory_equal(lse, filled, sizeof lse);
 }
@@ -256,9 +208,9 @@ static void refuses_one_wrong_argument(void **state)
     int64_t gaps[] = {2 * H * D, 2 * D, 2}, lse_gaps[] = {T + 1, 1};
 
     (void)state;
-    REFUSED(args[0] = whole(1),
+    REFUSED(args[0] = ffi_host_int(1),
             "TypeError: attention_varlen: context: wrong type (got type index 1");
-    REFUSED(args[1] = whole(1), "TypeError: attention_varlen: q: wrong type");
+    REFUSED(args[1] = ffi_host_int(1), "TypeError: attention_varlen: q: wrong type");
     REFUSED(args[1].type_index = PL_FFI_NONE, "q: wrong type (got type index 0, want a tensor)");
     REFUSED(tensors[1].t.device_type = 2,
             "ValueError: attention_varlen: q: not on the CPU (got device type 2");
@@ -278,9 +230,9 @@ static void refuses_one_wrong_argument(void **state)
     REFUSED(tensors[7].t.type_bits = 16, "sink: wrong element type");
     REFUSED(args[8].type_index = PL_FFI_STR,
             "softmax_scale: wrong type (got type index 65, want a float)");
-    REFUSED(args[9] = real(1), "causal: wrong type");
-    REFUSED(args[10] = whole(INT64_C(1) << 32), "window_left: out of range (got 4294967296");
-    REFUSED(args[11] = whole(-2),
+    REFUSED(args[9] = ffi_host_real(1), "causal: wrong type");
+    REFUSED(args[10] = ffi_host_int(INT64_C(1) << 32), "window_left: out of range (got 4294967296");
+    REFUSED(args[11] = ffi_host_int(-2),
             "ValueError: attention_varlen: window_right: out of range (got -2");
     REFUSED(tensors[13].shape[0] = T + 1, "out and q, tokens: lengths differ (got 6, want 5)");
     REFUSED(tensors[13].t.data = q, "out: overlaps q");
@@ -303,12 +255,13 @@ static void refuses_lengths_and_calls(void **state)
     cu_k[1] = 3;
     prepare();
     assert_int_equal(attention(NULL, args, N_ARGS - 1, &result), -1);
-    assert_non_null(strstr(
-        raised, "TypeError: attention_varlen: number of arguments is wrong (got 15, want 16)"));
-    args[0] = whole(100000);
-    assert_int_equal(create(NULL, args, 1, &result), -1);
     assert_non_null(
-        strstr(raised, "ValueError: ops_context_create: n_workers: out of range (got 100000"));
+        strstr(ffi_host_raised,
+               "TypeError: attention_varlen: number of arguments is wrong (got 15, want 16)"));
+    args[0] = ffi_host_int(100000);
+    assert_int_equal(create(NULL, args, 1, &result), -1);
+    assert_non_null(strstr(ffi_host_raised,
+                           "ValueError: ops_context_create: n_workers: out of range (got 100000"));
     assert_int_equal(result.type_index, PL_FFI_NONE);
 }
 
