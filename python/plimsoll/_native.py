@@ -90,7 +90,8 @@ class Context:
         self.lock = threading.Lock()
         self._handle = None
         self._handle = self.library.call("ops_context_create", n_workers)
-        self.workspace_bytes = self.library.call("attention_varlen_workspace_size", self._handle)
+        self.workspace_bytes = max(self.library.call(name + "_workspace_size", self._handle) for name in (
+            "attention_varlen", "attention_sparse_prefill", "attention_sparse_decode"))
         self._memory = ctypes.create_string_buffer(self.workspace_bytes + 64)
         start = -(-ctypes.addressof(self._memory) // 64) * 64
         self.workspace = Memory(start, [self.workspace_bytes], [1], 1, 8)

@@ -1,39 +1,12 @@
-"""The FlashAttention-3 module against a float64 reference: test_flash_attn.py LIBRARY TOP. Runs itself under the Python that
-PL_TORCH_PYTHON names, where that is set; skips where there is no torch. TAP on standard output.
+"""The FlashAttention-3 module against a float64 reference: test_flash_attn.py LIBRARY TOP. TAP on standard output."""
+from common import (INF, LIBRARY, allowed, allowed_lse, close, draw, ints, randn, refused, rng, run, workspace)
 
-Bounds are those of the attention contracts, E6.1 and E6.2 with probabilities rounded to the inputs' type (c = 1), from
-inputs as rounded.
-"""
 import inspect
-import os
-import sys
 
-if os.environ.get("PL_TORCH_PYTHON") and sys.executable != os.environ["PL_TORCH_PYTHON"]:
-    os.execv(os.environ["PL_TORCH_PYTHON"], [os.environ["PL_TORCH_PYTHON"], *sys.argv])
+import torch
 
-LIBRARY, TOP = sys.argv[1:3]
-os.environ["PLIMSOLL_FFI_LIBRARY"] = LIBRARY
-sys.path.insert(0, os.path.join(TOP, "python"))
-try:
-    import torch
-except ImportError:
-    print("1..0 # SKIP torch is not installed (PL_TORCH_PYTHON: a Python that has it)")
-    sys.exit(0)
-
-import flash_attn_interface as fa  # noqa: E402
-import plimsoll  # noqa: E402
-
-INF = float("inf")
-HALF_ULP = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-24}
-rng = torch.Generator().manual_seed(7)
-
-
-def randn(*shape, dtype=torch.bfloat16):
-    return torch.randn(*shape, generator=rng).to(dtype)
-
-
-def draw(low, high):
-    return int(torch.randint(low, high + 1, (1,), generator=rng))
+import flash_attn_interface as fa
+import plimsoll
 
 
 def visible(n_q, n_k, causal, window):
@@ -63,24 +36,13 @@ def reference(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None):
     s = s.masked_fill(~visible(q.shape[0], k.shape[0], causal, window), -INF)
     lse = torch.logsumexp(s, -1) if k.shape[0] else torch.full(s.shape[:2], -INF, dtype=torch.float64)
     p = torch.where(torch.isinf(lse)[..., None], 0.0, torch.exp(s - lse[..., None]))
-    out = (p @ v64).transpose(0, 1)
-    off = HALF_ULP[q.dtype] * (out.abs() + (p @ v64.abs()).transpose(0, 1))
-    off = off + 2.0**-21 * (p @ v64.abs()).transpose(0, 1) + 1e-30
-    # What a score is off shows in the probabilities too.
-    off = off + (2.0**-21 * size).transpose(0, 1)[..., None] * (p @ v64.abs()).transpose(0, 1)
-    if q.dtype == torch.float16:
-        off = off + 2.0**-25  # half of the smallest step
-    return out, lse, off, 4e-6 + 2.0**-21 * size
+    out = p @ v64
+    return (out.transpose(0, 1), lse, allowed(p, v64, out, size, q.dtype).transpose(0, 1), allowed_lse(size))
 
 
 def compare(got, lse, want):
-    out64, lse64, off, lse_off = want
-    assert torch.equal(torch.isinf(lse), torch.isinf(lse64)), "rows without keys"
-    far = (got.double() - out64).abs() > off
-    assert not far.any(), f"out: {int(far.sum())} of {far.numel()} too far, {(got.double() - out64).abs().max()}"
-    finite = ~torch.isinf(lse64)
-    far = (lse.double() - lse64).abs()[finite] > lse_off[finite]
-    assert not far.any(), f"lse: {int(far.sum())} too far"
+    close("lse", lse, want[1], want[3])
+    close("out", got, want[0], want[2])
 
 
 def varlen_equals_float64():
@@ -163,15 +125,6 @@ def both_flags_are_in_the_signature():
     assert {"return_attn_probs", "return_softmax_lse", "softcap"} <= set(names)
 
 
-def refused(kind, word, call):
-    try:
-        call()
-    except kind as e:
-        assert word in str(e), f"{word!r} is not in {e}"
-    else:
-        raise AssertionError("not refused: " + word)
-
-
 def refuses_by_name():
     q, k, v = randn(3, 2, 64), randn(3, 2, 64), randn(3, 2, 64)
     cu = torch.tensor([0, 3]).int()
@@ -215,8 +168,7 @@ def the_runtime_gives_the_same_bits():
     want = plimsoll.attention_varlen(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, causal=True)
     module = tvm_ffi.load_module(LIBRARY)
     context = module.ops_context_create(1)
-    work = torch.empty(module.attention_varlen_workspace_size(context) + 64, dtype=torch.uint8)
-    work = work[-work.data_ptr() % 64:][:-64]
+    work = workspace(module, "attention_varlen", context)
     out, lse = torch.zeros(9, 4, 64).bfloat16(), torch.zeros(4, 9)
     args = [context, q, k, v, cu_q, cu_k, None, None, 0.0, True, -1, -1, 0.0, out, lse, work]
     module.attention_varlen(*args)
@@ -226,18 +178,6 @@ def the_runtime_gives_the_same_bits():
     module.ops_context_destroy(context)
 
 
-CASES = [varlen_equals_float64, used_lengths_cut_sequences, dense_lse_is_by_batch, caches_by_pages_and_rows,
-         no_key_at_all_is_plus_infinity, both_flags_are_in_the_signature, refuses_by_name, workers_change_no_bit,
-         the_runtime_gives_the_same_bits]
-print(f"1..{len(CASES)}")
-failed = 0
-for number, case in enumerate(CASES, 1):
-    try:
-        case()
-        print(f"ok {number} - {case.__name__}")
-    except ImportError as e:
-        print(f"ok {number} - {case.__name__} # SKIP {e}")
-    except Exception as e:  # a case reports whatever went wrong with it
-        failed += 1
-        print(f"not ok {number} - {case.__name__}\n# {type(e).__name__}: {e}")
-sys.exit(failed > 0)
+run([varlen_equals_float64, used_lengths_cut_sequences, dense_lse_is_by_batch, caches_by_pages_and_rows,
+     no_key_at_all_is_plus_infinity, both_flags_are_in_the_signature, refuses_by_name, workers_change_no_bit,
+     the_runtime_gives_the_same_bits])

@@ -1,0 +1,94 @@
+"""What the tests of the Python modules share: PyTorch or a skip, the float64 reference with its bounds, cases as TAP.
+
+Bounds are those of the attention contracts, E6.1 and E6.2 with probabilities rounded to the inputs' type (c = 1), from
+inputs as rounded.
+"""
+import os
+import sys
+
+if os.environ.get("PL_TORCH_PYTHON") and sys.executable != os.environ["PL_TORCH_PYTHON"]:
+    os.execv(os.environ["PL_TORCH_PYTHON"], [os.environ["PL_TORCH_PYTHON"], *sys.argv])
+
+LIBRARY, TOP = sys.argv[1:3]
+os.environ["PLIMSOLL_FFI_LIBRARY"] = LIBRARY
+sys.path.insert(0, os.path.join(TOP, "python"))
+try:
+    import torch
+except ImportError:
+    print("1..0 # SKIP torch is not installed (PL_TORCH_PYTHON: a Python that has it)")
+    sys.exit(0)
+
+INF = float("inf")
+HALF_ULP = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-24}
+SWEEP = os.environ.get("PL_PYTHON_SWEEP") == "1"  # every combination, in minutes, in place of a draw from them
+rng = torch.Generator().manual_seed(7)
+
+
+def randn(*shape, dtype=torch.bfloat16):
+    return torch.randn(*shape, generator=rng).to(dtype)
+
+
+def draw(low, high):
+    return int(torch.randint(low, high + 1, (1,), generator=rng))
+
+
+def pick(choices):
+    return choices[draw(0, len(choices) - 1)]
+
+
+def ints(*values):
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def allowed(p, v, out, size, dtype):
+    """How far out [.., dv] may be off, from probabilities [.., keys], values [.., keys, dv] and score sizes [..]."""
+    weight = p @ v.abs()
+    off = HALF_ULP[dtype] * (out.abs() + weight) + 2.0**-21 * weight + 1e-30
+    # What a score is off shows in the probabilities too.
+    off = off + 2.0**-21 * size[..., None] * weight
+    return off + (2.0**-25 if dtype == torch.float16 else 0)  # half of the smallest step
+
+
+def allowed_lse(size):
+    return 4e-6 + 2.0**-21 * size
+
+
+def close(what, got, want, off):
+    """Infinities in the same places and of the same sign, NaNs nowhere, the rest within bounds."""
+    got = got.double()
+    assert torch.equal(torch.isinf(got), torch.isinf(want)), f"{what}: infinities"
+    infinite = torch.isinf(want)
+    assert torch.equal(got[infinite], want[infinite]), f"{what}: signs of infinities"
+    far = ~((got - want).abs() <= off) & ~infinite
+    assert not far.any(), f"{what}: {int(far.sum())} of {far.numel()} too far, {(got - want).abs()[far].max()}"
+
+
+def refused(kind, word, call):
+    try:
+        call()
+    except kind as e:
+        assert word in str(e), f"{word!r} is not in {e}"
+    else:
+        raise AssertionError("not refused: " + word)
+
+
+def workspace(module, name, context):
+    """Aligned memory for a function of a TVM-FFI module."""
+    work = torch.empty(getattr(module, name + "_workspace_size")(context) + 64, dtype=torch.uint8)
+    start = -work.data_ptr() % 64
+    return work[start:start + work.numel() - 64]
+
+
+def run(cases):
+    print(f"1..{len(cases)}")
+    failed = 0
+    for number, case in enumerate(cases, 1):
+        try:
+            case()
+            print(f"ok {number} - {case.__name__}")
+        except ModuleNotFoundError as e:
+            print(f"ok {number} - {case.__name__} # SKIP {e}")
+        except Exception as e:  # a case reports whatever went wrong with it
+            failed += 1
+            print(f"not ok {number} - {case.__name__}\n# {type(e).__name__}: {e}")
+    sys.exit(failed > 0)
