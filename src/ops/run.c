@@ -47,29 +47,44 @@ static void run_tiles(const pl_exec *x, pl_profile_op op, int64_t n_tiles, pl_po
         pl_pool_run(x->pool, n_tiles, fn, user);
 }
 
-static void run_units(const pl_exec *x, pl_profile_op op, pl_pool_fn *fn, const void *args,
-                      int64_t units, int64_t steps)
+/* Heads of a token that one tile should take together, since they share what is prepared of its keys: half of them
+ * again and again while there are more than kernels take at once, or fewer pieces than workers. */
+static int64_t heads_together(const pl_exec *x, int64_t units, int64_t n_heads)
 {
-    run r = {x, args, units, grain_of(x, units, steps)};
+    enum { MOST = 32, LEAST = 4 };
+    int64_t n = n_heads;
+
+    while (n > MOST || (n > LEAST && units / n < pl_pool_n_workers(x->pool)))
+        n = (n + 1) / 2;
+    return n;
+}
+
+/* Tiles are multiples of `together` units. */
+static void run_units(const pl_exec *x, pl_profile_op op, pl_pool_fn *fn, const void *args,
+                      int64_t units, int64_t steps, int64_t together)
+{
+    int64_t grain = grain_of(x, units, steps);
+    run r = {x, args, units, (grain + together - 1) / together * together};
 
     if (units > 0)
         run_tiles(x, op, (units + r.grain - 1) / r.grain, fn, &r);
 }
 
 /* pl_run_NAME: `count` units of about `steps` each, expressions of a and n (which is not 0). */
-#define PL_DEFINE_RUN(op, count, steps)                                           \
-    static void op##_tile(void *user, int64_t tile, int worker)                   \
-    {                                                                             \
-        const run *r = user;                                                      \
-        int64_t begin = tile * r->grain, end = begin + r->grain;                  \
-                                                                                  \
-        r->x->ops->op(&r->x->env[worker], (const pl_##op##_args *)r->args, begin, \
-                      end < r->units ? end : r->units);                           \
-    }                                                                             \
-    void pl_run_##op(const pl_exec *x, const pl_##op##_args *a, int64_t n)        \
-    {                                                                             \
-        if (n > 0)                                                                \
-            run_units(x, PL_PROFILE_##op, op##_tile, a, (count), (steps));        \
+#define PL_DEFINE_RUN(op, count, steps) PL_DEFINE_RUN_BY(op, count, steps, 1)
+#define PL_DEFINE_RUN_BY(op, count, steps, together)                                   \
+    static void op##_tile(void *user, int64_t tile, int worker)                        \
+    {                                                                                  \
+        const run *r = user;                                                           \
+        int64_t begin = tile * r->grain, end = begin + r->grain;                       \
+                                                                                       \
+        r->x->ops->op(&r->x->env[worker], (const pl_##op##_args *)r->args, begin,      \
+                      end < r->units ? end : r->units);                                \
+    }                                                                                  \
+    void pl_run_##op(const pl_exec *x, const pl_##op##_args *a, int64_t n)             \
+    {                                                                                  \
+        if (n > 0)                                                                     \
+            run_units(x, PL_PROFILE_##op, op##_tile, a, (count), (steps), (together)); \
     }
 
 PL_DEFINE_RUN(embed, n, a->n_copies * a->embed.cols)
@@ -84,7 +99,8 @@ PL_DEFINE_RUN(q_norm_rope, n * a->n_heads, 4 * PL_HEAD_DIM)
 PL_DEFINE_RUN(unrope, n * a->n_heads, PL_HEAD_DIM)
 PL_DEFINE_RUN(quantise, n, 4 * a->dim)
 PL_DEFINE_RUN(kv_store, n, 4 * PL_HEAD_DIM)
-PL_DEFINE_RUN(attention, n * a->n_heads, 2 * PL_WINDOW * PL_HEAD_DIM)
+PL_DEFINE_RUN_BY(attention, n * a->n_heads, 2 * PL_WINDOW * PL_HEAD_DIM,
+                 heads_together(x, n * a->n_heads, a->n_heads))
 PL_DEFINE_RUN(compress, n *(a->dim / PL_COMPRESS_TILE), 64 * PL_COMPRESS_TILE * a->jobs[0].n)
 PL_DEFINE_RUN(key_store, n, 16 * PL_INDEX_DIM)
 PL_DEFINE_RUN(index_query, n * a->n_heads, 16 * PL_INDEX_DIM)

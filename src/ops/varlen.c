@@ -4,11 +4,20 @@
 
 #include "base/numfmt.h"
 
+/* Queries and sums of a tile take 128 KiB each. */
+int32_t pl_varlen_rows(const pl_varlen_args *a)
+{
+    const int32_t half = PL_VARLEN_MAX_DIM / 2;
+
+    return a->dim <= half && a->value_dim <= half ? PL_VARLEN_ROWS : PL_VARLEN_ROWS / 2;
+}
+
 static int64_t tiles_of(const pl_varlen_args *a, int32_t seq)
 {
     int64_t rows = (int64_t)(a->cu_q[seq + 1] - a->cu_q[seq]) * (a->n_heads / a->n_kv_heads);
+    int64_t of_tile = pl_varlen_rows(a);
 
-    return (rows + PL_VARLEN_ROWS - 1) / PL_VARLEN_ROWS;
+    return (rows + of_tile - 1) / of_tile;
 }
 
 int64_t pl_varlen_units(const pl_varlen_args *a)
@@ -23,15 +32,16 @@ int64_t pl_varlen_units(const pl_varlen_args *a)
 pl_varlen_tile pl_varlen_tile_of(const pl_varlen_args *a, int64_t unit)
 {
     pl_varlen_tile t = {0};
+    const int32_t of_tile = pl_varlen_rows(a);
     int64_t tiles, rows;
 
     while (unit >= tiles_of(a, t.seq) * a->n_kv_heads)
         unit -= tiles_of(a, t.seq++) * a->n_kv_heads;
     tiles = tiles_of(a, t.seq);
     t.kv_head = (int32_t)(unit / tiles);
-    t.first = unit % tiles * PL_VARLEN_ROWS;
+    t.first = unit % tiles * of_tile;
     rows = (int64_t)(a->cu_q[t.seq + 1] - a->cu_q[t.seq]) * (a->n_heads / a->n_kv_heads) - t.first;
-    t.n = (int32_t)(rows < PL_VARLEN_ROWS ? rows : PL_VARLEN_ROWS);
+    t.n = (int32_t)(rows < of_tile ? rows : of_tile);
     return t;
 }
 

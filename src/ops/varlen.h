@@ -9,7 +9,7 @@
 
 #include "ops/op.h"
 
-enum { PL_VARLEN_ROWS = 64, PL_VARLEN_MAX_DIM = 512, PL_VARLEN_BLOCK = 64 };
+enum { PL_VARLEN_ROWS = 128, PL_VARLEN_MAX_DIM = 512, PL_VARLEN_BLOCK = 64 };
 
 typedef enum pl_varlen_type { PL_VARLEN_BF16, PL_VARLEN_F16, PL_VARLEN_F32 } pl_varlen_type;
 
@@ -39,8 +39,8 @@ typedef struct pl_varlen_args {
     int64_t lse_stride;
 } pl_varlen_args;
 
-/* Rows of a sequence and key head are its (token, head of the group) pairs, token by token; a unit is a tile of 64 of
- * them. Units: for each sequence and key head, sequences outermost. Level f64 has none. */
+/* Rows of a sequence and key head are its (token, head of the group) pairs, token by token; a unit is a tile of
+ * pl_varlen_rows of them. Units: for each sequence and key head, sequences outermost. Level f64 has none. */
 typedef void pl_varlen_fn(const pl_op_env *env, const pl_varlen_args *a, int64_t begin,
                           int64_t end);
 
@@ -49,6 +49,9 @@ typedef struct pl_varlen_tile {
     int32_t seq, kv_head, n;
     int64_t first;
 } pl_varlen_tile;
+
+/* Rows of a tile, at most PL_VARLEN_ROWS: they share keys and values that were widened once, in a worker's scratch. */
+int32_t pl_varlen_rows(const pl_varlen_args *a);
 
 int64_t pl_varlen_units(const pl_varlen_args *a);
 pl_varlen_tile pl_varlen_tile_of(const pl_varlen_args *a, int64_t unit);
@@ -66,6 +69,6 @@ float pl_f16_to_f32(uint16_t h);
 uint16_t pl_f32_to_f16(float x);
 
 /* Scratch of one worker, all levels. */
-enum { PL_VARLEN_SCRATCH_BYTES = 544 * 1024 };
+enum { PL_VARLEN_SCRATCH_BYTES = 576 * 1024 };
 
 #endif

@@ -411,7 +411,7 @@ static void prefill_of_8192_tokens_takes_no_memory(void **state)
     pl_error err;
 
     assert_true(q && out && list);
-    assert_true(p->bytes <= (uint64_t)2 * 544 * 1024);
+    assert_true(p->bytes <= (uint64_t)2 * 576 * 1024);
     for (size_t i = 0; i < bytes / 2; i++)
         q[i] = (uint16_t)(0x3C00 + i % 512);
     for (int i = 0; i < TOKENS * KEYS; i++)

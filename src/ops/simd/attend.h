@@ -20,6 +20,7 @@ enum {
     ATT_PAD =
         16, /* floats behind a widened row, so that rows do not fall into the same cache sets */
     ATT_VALUE_ROWS = 4, /* rows that share a register tile of values */
+    ATT_EXP = 4,        /* slots whose exponentials are computed side by side */
 };
 
 typedef struct attend {
@@ -55,15 +56,15 @@ INLINE void att_start(attend *a)
         a->o[i] = 0;
 }
 
-/* Scores of `vectors` * LANES rows of a slice against 4 keys, dims d0 .. d1 - 1, added to what s has. */
-INLINE void att_scores_tile(const attend *a, const float *q, int row, int vectors, int j,
+/* Scores of `vectors` * LANES rows of a slice against n keys, dims d0 .. d1 - 1, added to what s has. */
+INLINE void att_scores_tile(const attend *a, const float *q, int row, int vectors, int j, int n,
                             int64_t d0, int64_t d1)
 {
-    const float *k[4];
-    vf acc[2][4];
+    const float *k[8];
+    vf acc[2][8];
 
     UNROLL
-    for (int c = 0; c < 4; c++) {
+    for (int c = 0; c < n; c++) {
         k[c] = a->k + (j + c) * a->k_stride;
         UNROLL
         for (int v = 0; v < vectors; v++)
@@ -77,7 +78,7 @@ INLINE void att_scores_tile(const attend *a, const float *q, int row, int vector
         for (int v = 0; v < vectors; v++)
             x[v] = vf_load(q + (d + odd) * ATT_SLICE + v * LANES);
         UNROLL
-        for (int c = 0; c < 4; c++) {
+        for (int c = 0; c < n; c++) {
             vf y = vf_at(k[c] + d + odd);
             UNROLL
             for (int v = 0; v < vectors; v++)
@@ -85,32 +86,71 @@ INLINE void att_scores_tile(const attend *a, const float *q, int row, int vector
         }
     }
     UNROLL
-    for (int c = 0; c < 4; c++)
+    for (int c = 0; c < n; c++)
         UNROLL
     for (int v = 0; v < vectors; v++)
         vf_store(&a->s[j + c][row + v * LANES],
                  d1 == a->dim ? vf_mul(acc[v][c], vf_set(a->scale)) : acc[v][c]);
 }
 
-/* Scores of all rows against keys 0 .. n_keys - 1, n_keys a multiple of 4. */
-INLINE void att_scores(const attend *a, int n_keys)
+/* Scores of rows `from` (of a slice the first) .. `to` - 1 against the block's keys. One vector of rows takes more keys at once, so that there are
+ * as many chains as hide a multiply-add's latency. */
+INLINE void att_scores(const attend *a, int from, int to)
 {
-    int rows = att_round_up(a->n, LANES);
+    int rows = att_round_up(to, LANES);
 
-    for (int row = 0; row < rows; row += ATT_SLICE)
+    for (int row = from; row < rows; row += ATT_SLICE)
         for (int64_t d = 0; d < a->dim; d += ATT_STEP) {
             int64_t end = d + ATT_STEP < a->dim ? d + ATT_STEP : a->dim;
-            for (int j = 0; j < n_keys; j += 4)
-                if (rows - row > LANES)
-                    att_scores_tile(a, att_q(a, row, 0), row, ATT_SLICE / LANES, j, d, end);
-                else
-                    att_scores_tile(a, att_q(a, row, 0), row, 1, j, d, end);
+            if (rows - row > LANES)
+                for (int j = 0; j < ATT_BLOCK; j += 4)
+                    att_scores_tile(a, att_q(a, row, 0), row, ATT_SLICE / LANES, j, 4, d, end);
+            else
+                for (int j = 0; j < ATT_BLOCK; j += 8)
+                    att_scores_tile(a, att_q(a, row, 0), row, 1, j, 8, d, end);
         }
 }
 
 INLINE vf att_base(vf m)
 {
     return vf_select(vf_eq(m, vf_set(-INFINITY)), vf_zero(), m);
+}
+
+#define ATT_EACH \
+    UNROLL       \
+    for (int i = 0; i < ATT_EXP; i++)
+
+/* x = exp(x) with the bits of vf_exp, for numbers that are not above 0, and NaNs: several side by side, one step
+ * after the other, since what one waits for is longer than what a processor looks ahead. */
+INLINE void att_exp(vf x[ATT_EXP])
+{
+    const vf magic = vf_set(0x1.8p23f);
+    vf t[ATT_EXP], r[ATT_EXP], p[ATT_EXP];
+
+    ATT_EACH t[i] = vf_add(vf_mul(x[i], vf_set(0x1.715476p+0f)), magic);
+    ATT_EACH p[i] = vf_sub(t[i], magic);
+    ATT_EACH r[i] = vf_sub(x[i], vf_mul(p[i], vf_set(0x1.62e4p-1f)));
+    ATT_EACH r[i] = vf_sub(r[i], vf_mul(p[i], vf_set(0x1.7f7d1cp-20f)));
+    ATT_EACH p[i] = vf_add(vf_mul(vf_set(0x1.6a1ff2p-10f), r[i]), vf_set(0x1.1239f2p-7f));
+    ATT_EACH p[i] = vf_add(vf_mul(p[i], r[i]), vf_set(0x1.5558f8p-5f));
+    ATT_EACH p[i] = vf_add(vf_mul(p[i], r[i]), vf_set(0x1.555492p-3f));
+    ATT_EACH p[i] = vf_add(vf_mul(p[i], r[i]), vf_set(0x1.fffffcp-2f));
+    ATT_EACH p[i] = vf_mul(vf_mul(r[i], r[i]), p[i]);
+    ATT_EACH p[i] = vf_add(vf_add(r[i], p[i]), vf_set(1.0f));
+    ATT_EACH p[i] =
+        vf_from_bits(_mm256_add_epi32(vf_bits(p[i]), _mm256_slli_epi32(vf_bits(t[i]), 23)));
+    ATT_EACH p[i] = _mm256_andnot_ps(vf_gt(vf_set(-0x1.5d589ep+6f), x[i]), p[i]);
+    ATT_EACH x[i] = vf_select(vf_is_nan(x[i]), vf_set(NAN), p[i]);
+}
+
+/* bf16(P) of a P in 0 .. 1 that is no denormal, or NaN. */
+INLINE vf att_round_bf16(vf p)
+{
+    const vi low = _mm256_set1_epi32(0x7FFF), one = _mm256_set1_epi32(1);
+    vi u = vf_bits(p), even = _mm256_and_si256(_mm256_srli_epi32(u, 16), one);
+
+    u = _mm256_add_epi32(u, _mm256_add_epi32(low, even));
+    return vf_from_bits(_mm256_and_si256(u, _mm256_set1_epi32((int)0xFFFF0000)));
 }
 
 /* New maximum, denominator and P; bit j of `visible` is slot j. */
@@ -124,12 +164,16 @@ INLINE void att_softmax(const attend *a, uint64_t visible)
                 m = vf_max(vf_load(&a->s[j][row]), m);
         base = att_base(m);
         alpha = vf_exp(vf_sub(before, base));
-        for (int j = 0; j < ATT_BLOCK; j++) {
-            vf p = vf_zero();
-            if (visible >> j & 1)
-                p = vf_exp(vf_sub(vf_load(&a->s[j][row]), base));
-            sum = j == 0 ? p : vf_add(sum, p);
-            vf_store(&a->s[j][row], vf_round_bf16(p));
+        for (int j = 0; j < ATT_BLOCK; j += ATT_EXP) {
+            vf p[ATT_EXP];
+
+            ATT_EACH p[i] = vf_sub(vf_load(&a->s[j + i][row]), base);
+            att_exp(p);
+            if ((visible >> j & ((1 << ATT_EXP) - 1)) != (1 << ATT_EXP) - 1)
+                for (int i = 0; i < ATT_EXP; i++)
+                    p[i] = visible >> (j + i) & 1 ? p[i] : vf_zero();
+            ATT_EACH sum = i + j == 0 ? p[i] : vf_add(sum, p[i]);
+            ATT_EACH vf_store(&a->s[j + i][row], att_round_bf16(p[i]));
         }
         vf_store(a->l + row, vf_add(vf_mul(vf_load(a->l + row), alpha), sum));
         vf_store(a->m + row, m);

@@ -58,7 +58,7 @@ static void add_block(attend *a, const slots *b)
         else
             memset(a->k + j * a->k_stride, 0, sizeof(float) * PL_HEAD_DIM);
     }
-    att_scores(a, ATT_BLOCK);
+    att_scores(a, 0, a->n);
     att_softmax(a, b->visible);
     att_values(a);
 }

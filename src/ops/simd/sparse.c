@@ -73,7 +73,7 @@ static bool add_block(attend *a, const pl_sparse_set *set, const int32_t *list, 
         else
             memset(a->k + j * a->k_stride, 0, sizeof(float) * (size_t)a->dim);
     }
-    att_scores(a, ATT_BLOCK);
+    att_scores(a, 0, a->n);
     att_softmax(a, visible);
     att_values(a);
     return true;

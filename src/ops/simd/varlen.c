@@ -1,5 +1,5 @@
-/* Attention over packed sequences for vector levels: 64 rows, which are the heads of a group and neighbouring
- * tokens, against blocks of 64 keys (simd/attend.h). A row that does not see a whole block takes its values alone,
+/* Attention over packed sequences for vector levels: 64 or 128 rows, which are the heads of a group and
+ * neighbouring tokens, against blocks of 64 keys (simd/attend.h). A row that does not see a whole block takes its values alone,
  * so that what it does not see cannot reach it. */
 #include <string.h>
 
@@ -9,11 +9,12 @@
 #include "ops/simd/attend.h"
 
 enum { STRIDE = PL_VARLEN_MAX_DIM + ATT_PAD, ROW_VECTORS = 4 };
+enum { ROW_FLOATS = PL_VARLEN_ROWS / 2 * PL_VARLEN_MAX_DIM }; /* of all rows: pl_varlen_rows */
 
 typedef struct work {
-    float q[ATT_ROWS * PL_VARLEN_MAX_DIM];
+    float q[ROW_FLOATS];
     float k[ATT_BLOCK][STRIDE], v[ATT_BLOCK][STRIDE];
-    float o[ATT_ROWS * PL_VARLEN_MAX_DIM];
+    float o[ROW_FLOATS];
     float s[ATT_BLOCK][ATT_ROWS];
     float m[ATT_ROWS], l[ATT_ROWS], alpha[ATT_ROWS];
     int64_t begin[ATT_ROWS], end[ATT_ROWS]; /* keys that a row sees */
@@ -100,7 +101,7 @@ INLINE vf sees(const work *w, int row, int j)
 
 INLINE vf rounded(pl_varlen_type type, vf p)
 {
-    return type == PL_VARLEN_F32 ? p : type == PL_VARLEN_F16 ? vf_round_f16(p) : vf_round_bf16(p);
+    return type == PL_VARLEN_F32 ? p : type == PL_VARLEN_F16 ? vf_round_f16(p) : att_round_bf16(p);
 }
 
 /* `full`: all of the lanes' rows see all slots. */
@@ -119,11 +120,15 @@ INLINE void softmax_lanes(const attend *g, const work *w, pl_varlen_type type, f
     }
     base = att_base(m);
     alpha = vf_exp(vf_sub(before, base));
-    for (int j = 0; j < ATT_BLOCK; j++) {
-        vf p = vf_exp(vf_sub(vf_load(&g->s[j][row]), base));
-        p = full ? p : vf_select(sees(w, row, j), p, vf_zero());
-        sum = j == 0 ? p : vf_add(sum, p);
-        vf_store(&g->s[j][row], rounded(type, p));
+    for (int j = 0; j < ATT_BLOCK; j += ATT_EXP) {
+        vf p[ATT_EXP];
+
+        ATT_EACH p[i] = vf_sub(vf_load(&g->s[j + i][row]), base);
+        att_exp(p);
+        if (!full)
+            ATT_EACH p[i] = vf_select(sees(w, row, j + i), p[i], vf_zero());
+        ATT_EACH sum = i + j == 0 ? p[i] : vf_add(sum, p[i]);
+        ATT_EACH vf_store(&g->s[j + i][row], rounded(type, p[i]));
     }
     vf_store(g->l + row, vf_add(vf_mul(vf_load(g->l + row), alpha), sum));
     vf_store(g->m + row, m);
@@ -138,9 +143,14 @@ static bool all_full(const work *w, int row, int n)
     return true;
 }
 
-static void softmax(const pl_varlen_args *a, const attend *g, const work *w)
+/* Rows from .. to of a group: those between the first and the last that see anything of the block. */
+typedef struct span {
+    int from, to;
+} span;
+
+static void softmax(const pl_varlen_args *a, const attend *g, const work *w, span rows)
 {
-    for (int row = 0; row < g->n; row += LANES)
+    for (int row = rows.from; row < rows.to; row += LANES)
         if (!all_full(w, row, LANES))
             softmax_lanes(g, w, a->type, a->cap, row, false);
         else if (a->type == PL_VARLEN_BF16)
@@ -186,15 +196,15 @@ static void row_values(const attend *g, int row, int lo, int hi)
         row_tile(g, row, lo, hi, c, 1);
 }
 
-static void values(const attend *g, const work *w)
+static void values(const attend *g, const work *w, span rows)
 {
-    for (int row = 0; row < g->n; row += ATT_VALUE_ROWS)
+    for (int row = rows.from; row < rows.to; row += ATT_VALUE_ROWS)
         for (int i = row; !all_full(w, row, ATT_VALUE_ROWS) && i < row + ATT_VALUE_ROWS && i < g->n;
              i++)
             if (w->lo[i] < w->hi[i])
                 row_values(g, i, w->lo[i], w->hi[i]);
     for (int64_t c = 0; c < g->value_dim; c += (int64_t)2 * LANES)
-        for (int row = 0; row < g->n; row += ATT_VALUE_ROWS)
+        for (int row = rows.from; row < rows.to; row += ATT_VALUE_ROWS)
             if (!all_full(w, row, ATT_VALUE_ROWS))
                 continue;
             else if (c + (int64_t)2 * LANES <= g->value_dim)
@@ -219,16 +229,30 @@ static int32_t within(int64_t key, int64_t block)
     return (int32_t)(at < 0 ? 0 : at > ATT_BLOCK ? ATT_BLOCK : at);
 }
 
+static span rows_that_see(const attend *g, const work *w)
+{
+    span s = {0, g->n};
+
+    while (s.from < s.to && w->lo[s.from] >= w->hi[s.from])
+        s.from++;
+    while (s.to > s.from && w->lo[s.to - 1] >= w->hi[s.to - 1])
+        s.to--;
+    s.from = s.from / ATT_SLICE * ATT_SLICE;
+    return s;
+}
+
 /* The block of keys that begins at `key`. */
 static void add_block(const pl_varlen_args *a, const pl_varlen_tile *t, attend *g, work *w,
                       int64_t key)
 {
     int64_t n_keys = a->cu_k[t->seq + 1] - a->cu_k[t->seq];
+    span rows;
 
     for (int r = 0; r < att_round_up(g->n, LANES); r++) {
         w->lo[r] = within(w->begin[r], key);
         w->hi[r] = within(w->end[r], key);
     }
+    rows = rows_that_see(g, w);
     for (int64_t j = 0; j < ATT_BLOCK; j++) {
         if (key + j >= n_keys) {
             memset(w->k[j], 0, sizeof(float) * (size_t)a->dim);
@@ -242,9 +266,9 @@ static void add_block(const pl_varlen_args *a, const pl_varlen_tile *t, attend *
                      a->value_dim);
         }
     }
-    att_scores(g, ATT_BLOCK);
-    softmax(a, g, w);
-    values(g, w);
+    att_scores(g, rows.from, rows.to);
+    softmax(a, g, w, rows);
+    values(g, w, rows);
 }
 
 static void finish(const pl_varlen_args *a, const pl_varlen_tile *t, const attend *g, const work *w)
