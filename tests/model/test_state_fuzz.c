@@ -2,9 +2,10 @@
  *
  *     test_state_fuzz CHECKPOINT [LEVEL]
  *
- * LEVEL: that of PL_CPU or the best of this machine. Several sequences share steps: chunks, single tokens, up to 16 drafts of which any number is kept, drafts of the mtp
- * block that are taken back, snapshots that any sequence goes on from, copies, fresh starts. After each of them everything that a later
- * step can see is compared: windows, counts, entries, indexer keys, compressors; after steps the logits too.
+ * LEVEL: that of PL_CPU or the best of this machine. Several sequences share steps: chunks, single tokens, up to 16
+ * drafts of which any number is kept, drafts of the mtp block that are taken back, snapshots that any sequence goes on
+ * from, copies, fresh starts. After each of them everything that a later step can see is compared: windows, counts,
+ * entries, indexer keys, compressors; after steps the logits too.
  * PL_STATE_FUZZ=N: N times as many steps, of other seeds. */
 #include <stdio.h>
 #include <stdlib.h>
