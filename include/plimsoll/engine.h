@@ -370,6 +370,10 @@ typedef struct pl_token_logprob {
  * vocabulary's size where that is less. Elsewhere 0. */
 PL_API int32_t pl_request_top_logprobs(const pl_request *request, pl_token_logprob *top, int32_t n);
 
+/* Within on_token and on_prompt_token only: the place of the token being told in that order, 1 for the likeliest. Elsewhere
+ * 0. */
+PL_API int32_t pl_request_rank(const pl_request *request);
+
 /* XXH3-128 over all logits that chose a token, 32 hex digits and a 0: rows in the order of their tokens, each the
  * vocabulary's raw logits as little-endian fp32, every NaN as 0x7FC00000. Equal digests: equal bits. */
 enum { PL_REQUEST_DIGEST_BYTES = 33 };

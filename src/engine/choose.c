@@ -241,3 +241,28 @@ int32_t pl_request_top_logprobs(const pl_request *r, pl_token_logprob *top, int3
     pl_pool_run(r->engine->pool, 1, list_top, &l);
     return l.n;
 }
+
+struct ranking {
+    const pl_request *request;
+    int32_t rank;
+};
+
+static void find_rank(void *user, int64_t tile, int worker)
+{
+    struct ranking *k = user;
+    const pl_engine *e = k->request->engine;
+    const int32_t i = k->request->row;
+
+    k->rank = pl_logits_rank(e->plan->shape.ops, pl__logits_row(e, i),
+                             pl__engine_config(e)->vocab_size, e->parts.rows[i].token);
+}
+
+int32_t pl_request_rank(const pl_request *r)
+{
+    struct ranking k = {.request = r};
+
+    if (r->row < 0)
+        return 0;
+    pl_pool_run(r->engine->pool, 1, find_rank, &k);
+    return k.rank;
+}

@@ -111,3 +111,17 @@ void pl_logits_top(const pl_ops *ops, const void *row, int32_t vocab,
     for (int32_t i = 0; i < n; i++)
         top[i].logprob = (top[i].logprob - summary->max) - summary->log_sum;
 }
+
+int32_t pl_logits_rank(const pl_ops *ops, const void *row, int32_t vocab, int32_t id)
+{
+    float l[PL_LOGITS_BLOCK], own;
+    int32_t rank = 1;
+
+    ops->acc_get((const uint8_t *)row + (int64_t)id * ops->acc_bytes, 1, &own);
+    for (int32_t first = 0; first < vocab; first += PL_LOGITS_BLOCK) {
+        int32_t n_block = block_at(ops, row, vocab, first, l);
+        for (int32_t i = 0; i < n_block; i++)
+            rank += first + i != id && pl_logit_before(l[i], first + i, own, id);
+    }
+    return rank;
+}

@@ -34,6 +34,9 @@ int32_t pl_logits_best(const pl_ops *ops, const void *row, int32_t vocab);
 /* Feeds the bits of a row: little-endian fp32, NaN as 0x7FC00000. */
 void pl_logits_digest(const pl_ops *ops, const void *row, int32_t vocab, XXH3_state_t *digest);
 
+/* How many ids come before one in the total order, and that one: 1 for the first. */
+int32_t pl_logits_rank(const pl_ops *ops, const void *row, int32_t vocab, int32_t id);
+
 /* Log-softmax at one id. */
 float pl_logits_logprob(const pl_ops *ops, const void *row, const pl_logits_summary *summary,
                         int32_t id);

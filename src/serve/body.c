@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/logprobs.h"
+
 char *pl_body_text(json_t *value)
 {
     char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
@@ -163,7 +165,7 @@ static json_t *chat_message(const pl_job_choice *c, const text *t, bool *has_cal
     return message;
 }
 
-static json_t *completion_text(const pl_job_choice *c, const text *t, int64_t *offset)
+static json_t *completion_text(const pl_job_choice *c, const text *t)
 {
     json_t *echo = c->job->fields.echo ? pl_body_echo(c) : json_string(""), *whole;
     const size_t n = json_string_length(echo);
@@ -178,7 +180,6 @@ static json_t *completion_text(const pl_job_choice *c, const text *t, int64_t *o
     if (t->n)
         memcpy(both + n, t->bytes, t->n);
     whole = json_stringn(both, n + t->n);
-    *offset = 0;
     free(both);
     json_decref(echo);
     return whole;
@@ -199,18 +200,21 @@ static void add_extras(json_t *choice, const pl_job_choice *c)
 
 static json_t *choice_of(const pl_job_choice *c, const text *t)
 {
+    const pl_fields *f = &c->job->fields;
     const bool is_chat = c->job->kind == PL_FIELDS_CHAT;
     json_t *choice = json_pack("{s:i}", "index", c->index), *logprobs = json_null(), *content;
     bool has_calls = false;
     int64_t offset = 0;
 
-    content = is_chat ? chat_message(c, t, &has_calls) : completion_text(c, t, &offset);
+    content = is_chat ? chat_message(c, t, &has_calls) : completion_text(c, t);
     json_object_set_new(choice, is_chat ? "message" : "text", content);
-    if (c->job->fields.logprobs)
+    if (f->logprobs)
         logprobs = is_chat ? pl_choice_logprobs_chat(c, 0, c->n_tokens)
-                           : pl_choice_logprobs_completion(c, 0, c->n_tokens, &offset);
+                           : pl_choice_logprobs_completion(c, f->echo, 0, c->n_tokens, &offset);
     json_object_set_new(choice, "logprobs", logprobs);
     json_object_set_new(choice, "finish_reason", pl_body_finish(c->finish, has_calls));
+    if (f->prompt_logprobs && !is_chat)
+        json_object_set_new(choice, "prompt_logprobs", pl_prompt_logprobs(c->job, c->prompt));
     add_extras(choice, c);
     if (content)
         return choice;
@@ -232,6 +236,8 @@ char *pl_body_answer(pl_job *job)
         free(t.bytes);
     }
     json_object_set_new(root, "choices", choices);
+    if (ok && job->kind == PL_FIELDS_CHAT && job->fields.prompt_logprobs)
+        json_object_set_new(root, "prompt_logprobs", pl_prompt_logprobs(job, 0));
     json_object_set_new(root, "usage", pl_body_usage(job));
     json_object_set_new(root, "seed", json_integer((json_int_t)job->fields.params.seed));
     if (ok)

@@ -1,5 +1,5 @@
 /* Reading a completion while it grows: its text in pieces that stop strings can no longer take back, and its tokens
- * with their log-probabilities as JSON. Of the HTTP thread. */
+ * as JSON. Of the HTTP thread. */
 #ifndef PL_SERVE_CHOICE_H
 #define PL_SERVE_CHOICE_H
 
@@ -10,6 +10,7 @@ typedef struct pl_look {
     int32_t n_tokens, n_text;
     uint64_t safe_bytes;
     pl_finish finish;
+    bool prompt_told; /* or nobody asked what the model says of the prompt */
 } pl_look;
 
 typedef struct pl_view {
@@ -36,11 +37,6 @@ pl_look pl_view_look(const pl_view *v);
  * finished; v->ended says so. */
 void pl_view_read(pl_view *v, const pl_look *look, int32_t end, pl_view_put *put, void *user);
 
-/* Log-probabilities of tokens begin .. end - 1: chat's {"content": [..]}, or those of completions, whose text offsets
- * begin at *offset, which moves on. */
-json_t *pl_choice_logprobs_chat(const pl_job_choice *c, int32_t begin, int32_t end);
-json_t *pl_choice_logprobs_completion(const pl_job_choice *c, int32_t begin, int32_t end,
-                                      int64_t *offset);
 json_t *pl_choice_token_ids(const int32_t *tokens, int32_t n);
 
 /* Text of ids, as a string. */

@@ -89,13 +89,28 @@ static bool read_sampling(pl_fields *f, pl_fault *fault)
     return true;
 }
 
+/* An echo may be all that is wanted. */
+static bool read_max_tokens(pl_fields *f, int64_t *max, pl_fault *fault)
+{
+    const json_t *given = json_object_get(f->root, "max_tokens");
+
+    f->echo_only = f->kind == PL_FIELDS_COMPLETION &&
+                   json_is_true(json_object_get(f->root, "echo")) && json_is_integer(given) &&
+                   json_integer_value(given) == 0;
+    if (f->echo_only) {
+        *max = 1;
+        return true;
+    }
+    return pl_field_int(f->root, "max_tokens", 1, INT32_MAX, max, fault) &&
+           pl_field_int(f->root, "max_completion_tokens", 1, INT32_MAX, max, fault);
+}
+
 static bool read_lengths(pl_fields *f, pl_fault *fault)
 {
     int64_t max = 0, min = 0, n = 1, priority = 0;
     const json_t *r = f->root;
 
-    if (!pl_field_int(r, "max_tokens", 1, INT32_MAX, &max, fault) ||
-        !pl_field_int(r, "max_completion_tokens", 1, INT32_MAX, &max, fault) ||
+    if (!read_max_tokens(f, &max, fault) ||
         !pl_field_int(r, "min_tokens", 0, INT32_MAX, &min, fault) ||
         !pl_field_int(r, "n", 1, PL_SERVE_MAX_N, &n, fault) ||
         !pl_field_int(r, "priority", INT_MIN, INT_MAX, &priority, fault) ||
@@ -120,7 +135,8 @@ static bool read_output(pl_fields *f, pl_fault *fault)
         !pl_field_bool(r, "return_token_ids", &f->return_token_ids, fault) ||
         !pl_field_bool(r, "return_digest", &f->return_digest, fault) ||
         !pl_field_stops(r, f, fault) || !pl_field_stop_ids(r, f, fault) ||
-        !pl_field_logit_bias(r, f, fault) || !pl_field_logprobs(r, f, fault))
+        !pl_field_logit_bias(r, f, fault) || !pl_field_logprobs(r, f, fault) ||
+        !pl_field_prompt_logprobs(r, f, fault))
         return false;
     if (options && !json_is_null(options) && !json_is_object(options))
         return pl_fault_set(fault, 400, "stream_options", "stream_options: not an object");
@@ -130,16 +146,8 @@ static bool read_output(pl_fields *f, pl_fault *fault)
 /* What would change the answer and cannot be done. */
 static bool refuse_unsupported(const pl_fields *f, pl_fault *fault)
 {
-    const json_t *prompt_logprobs = json_object_get(f->root, "prompt_logprobs");
     const json_t *suffix = json_object_get(f->root, "suffix");
 
-    if (prompt_logprobs && !json_is_null(prompt_logprobs) && !json_is_false(prompt_logprobs))
-        return pl_fault_set(fault, 400, "prompt_logprobs",
-                            "prompt_logprobs: not supported (want none)");
-    if (f->kind == PL_FIELDS_COMPLETION && f->echo && f->logprobs)
-        return pl_fault_set(fault, 400, "logprobs",
-                            "logprobs: not supported together with echo, which asks for those of "
-                            "the prompt");
     if (f->kind == PL_FIELDS_COMPLETION && suffix && !json_is_null(suffix))
         return pl_fault_set(fault, 400, "suffix", "suffix: not supported (want none)");
     return true;
@@ -232,6 +240,8 @@ static bool read_completion(pl_fields *f, pl_fault *fault)
         return false;
     if (best_of != f->n)
         return pl_fault_set(fault, 400, "best_of", "best_of: not supported (want n, %d)", f->n);
+    if (pl_fields_echo_logprobs(f) && f->n_prompt_top < f->n_top)
+        f->n_prompt_top = f->n_top;
     if (!f->params.max_tokens)
         f->params.max_tokens = f->params.min_tokens > 16 ? f->params.min_tokens : 16;
     return true;

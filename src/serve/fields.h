@@ -50,7 +50,10 @@ typedef struct pl_fields {
     bool stream, include_usage;
     bool logprobs;
     int n_top;
-    bool echo;
+    bool echo, echo_only; /* echo_only: max_tokens 0: one token is chosen that nobody sees */
+    bool prompt_logprobs; /* a list of them was asked for, with n_prompt_logprobs others each */
+    int n_prompt_logprobs;
+    int n_prompt_top; /* as many as the list or the echo needs */
     bool return_token_ids, return_digest;
     char *stop[PL_SERVE_MAX_STOPS]; /* owned */
     size_t stop_bytes[PL_SERVE_MAX_STOPS];
@@ -69,6 +72,17 @@ bool pl_fields_parse(pl_fields_kind kind, const char *json, size_t n_bytes, pl_f
                      pl_fault *fault);
 void pl_fields_free(pl_fields *fields);
 
+/* Log-probabilities of the prompt go into the echo, or into a list of their own, or both. */
+static inline bool pl_fields_echo_logprobs(const pl_fields *f)
+{
+    return f->echo && f->logprobs;
+}
+
+static inline bool pl_fields_tell_prompt(const pl_fields *f)
+{
+    return f->prompt_logprobs || pl_fields_echo_logprobs(f);
+}
+
 /* ---- fields_read.c: one field each. Absent and null leave *out as it is. */
 
 bool pl_field_bool(const json_t *root, const char *name, bool *out, pl_fault *fault);
@@ -81,5 +95,6 @@ bool pl_field_stops(const json_t *root, pl_fields *fields, pl_fault *fault);
 bool pl_field_stop_ids(const json_t *root, pl_fields *fields, pl_fault *fault);
 bool pl_field_logit_bias(const json_t *root, pl_fields *fields, pl_fault *fault);
 bool pl_field_logprobs(const json_t *root, pl_fields *fields, pl_fault *fault);
+bool pl_field_prompt_logprobs(const json_t *root, pl_fields *fields, pl_fault *fault);
 
 #endif

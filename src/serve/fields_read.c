@@ -235,3 +235,19 @@ bool pl_field_logprobs(const json_t *root, pl_fields *f, pl_fault *fault)
     f->n_top = (int)n;
     return true;
 }
+
+/* vLLM's: how many likely tokens beside each of the prompt. */
+bool pl_field_prompt_logprobs(const json_t *root, pl_fields *f, pl_fault *fault)
+{
+    int64_t n = 0;
+
+    if (!pl_field_int(root, "prompt_logprobs", 0, PL_SERVE_MAX_TOP, &n, fault))
+        return false;
+    f->prompt_logprobs = given(root, "prompt_logprobs") != NULL;
+    f->n_prompt_logprobs = f->n_prompt_top = (int)n;
+    if (f->prompt_logprobs && f->stream)
+        return pl_fault_set(fault, 400, "prompt_logprobs",
+                            "prompt_logprobs: not in a stream (want stream false, or echo with "
+                            "logprobs)");
+    return true;
+}

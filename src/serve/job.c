@@ -86,8 +86,11 @@ static void free_job(pl_job *job)
         free(job->choices[i].top);
         free(job->choices[i].mask);
     }
-    for (int i = 0; i < job->n_prompts && job->prompts; i++)
+    for (int i = 0; i < job->n_prompts && job->prompts; i++) {
         free(job->prompts[i].tokens);
+        free(job->prompts[i].told);
+        free(job->prompts[i].top);
+    }
     free(job->choices);
     pl_calls_destroy(job->calls);
     free(job->prompts);

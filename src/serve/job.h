@@ -55,10 +55,21 @@ typedef struct pl_job_choice {
     char digest[PL_REQUEST_DIGEST_BYTES];
 } pl_job_choice;
 
+/* What the model says of a token of a prompt behind those before it. */
+typedef struct pl_prompt_told {
+    float logprob;
+    int32_t rank; /* 1: the likeliest; 0 where nobody asked */
+} pl_prompt_told;
+
 typedef struct pl_job_prompt {
     int32_t *tokens; /* owned */
     int32_t n;
     int32_t n_echo_from; /* first token that is echoed: behind a BOS that was put in front */
+    /* By token, where they are asked for; else NULL. Owned; written by the engine's thread under the lock, entries 1 to
+     * n_told never change again. The first token has none. */
+    pl_prompt_told *told;
+    pl_token_logprob *top; /* [n][n_prompt_top]; NULL where none are wanted */
+    int32_t n_told;
 } pl_job_prompt;
 
 typedef enum pl_job_state {
@@ -158,6 +169,11 @@ void pl_job_unref(pl_job *job);
 /* Under the lock. */
 void pl_job_ref_locked(pl_job *job);
 void pl_job_wake_locked(pl_job *job);
+static inline bool pl_job_prompt_told_locked(const pl_job_prompt *p)
+{
+    return !p->told || p->n_told == p->n - 1;
+}
+
 void pl_serve_append_locked(pl_serve_list *list, pl_job *job);
 pl_job *pl_serve_take_locked(pl_serve_list *list);
 void pl_serve_observe_locked(pl_serve_histogram *h, double seconds);

@@ -278,6 +278,19 @@ static uint64_t bytes_per_token(const pl_fields *f)
            (f->stream ? 0 : 24 + 256 * entries);
 }
 
+/* The same for a token of a prompt; each completion has the whole list, a chat one for all. */
+static uint64_t bytes_per_prompt_token(const pl_fields *f)
+{
+    enum { ENTRY_BYTES = 768 }; /* an object of JSON with three members, and its text */
+    const uint64_t n_top = (uint64_t)f->n_prompt_top;
+    const uint64_t lists = f->kind == PL_FIELDS_CHAT ? 1 : (uint64_t)f->n;
+
+    if (!pl_fields_tell_prompt(f))
+        return sizeof(int32_t);
+    return sizeof(int32_t) + sizeof(pl_prompt_told) + sizeof(pl_token_logprob) * n_top +
+           lists * ENTRY_BYTES * (1 + n_top);
+}
+
 static int32_t longest_answer(const pl_job *job, int prompt)
 {
     const int32_t room = pl_plan_totals_of(pl_engine_plan(job->serve->engine)).max_model_len -
@@ -294,7 +307,7 @@ static bool hold_memory(pl_job *job, pl_fault *fault)
     uint64_t bytes = FIXED_BYTES + (job->calls ? job->calls->bytes : 0), held;
 
     for (int i = 0; i < job->n_prompts; i++)
-        bytes += (uint64_t)job->prompts[i].n * sizeof(int32_t) +
+        bytes += (uint64_t)job->prompts[i].n * bytes_per_prompt_token(&job->fields) +
                  (uint64_t)job->fields.n *
                      (of_choice + (uint64_t)longest_answer(job, i) * bytes_per_token(&job->fields));
     if (bytes > job->serve->params.request_memory_bytes)
@@ -323,14 +336,28 @@ static bool init_choice(pl_job *job, int i, pl_fault *fault)
     c->job = job;
     c->index = i;
     c->prompt = i / f->n;
-    c->max_tokens = longest_answer(job, c->prompt);
-    n = (size_t)c->max_tokens;
+    c->max_tokens = f->echo_only ? 0 : longest_answer(job, c->prompt);
+    n = (size_t)c->max_tokens + f->echo_only;
     c->tokens = malloc(n * sizeof *c->tokens);
     c->logprobs = malloc(n * sizeof *c->logprobs);
     c->top = f->n_top ? malloc(n * (size_t)f->n_top * sizeof *c->top) : NULL;
     pl_stop_init(&c->stop, f->stop, f->stop_bytes, f->n_stop);
     return (c->tokens && c->logprobs && (c->top || !f->n_top) && init_mask(job, c)) ||
            out_of_memory(fault);
+}
+
+static bool make_prompt_logprobs(pl_job *job, pl_fault *fault)
+{
+    const size_t n_top = (size_t)job->fields.n_prompt_top;
+
+    for (int i = 0; i < job->n_prompts && pl_fields_tell_prompt(&job->fields); i++) {
+        pl_job_prompt *p = &job->prompts[i];
+        p->told = calloc((size_t)p->n, sizeof *p->told);
+        p->top = n_top ? calloc((size_t)p->n * n_top, sizeof *p->top) : NULL;
+        if (!p->told || (n_top && !p->top))
+            return out_of_memory(fault);
+    }
+    return true;
 }
 
 static bool make_choices(pl_job *job, pl_fault *fault)
@@ -369,5 +396,5 @@ bool pl_job_prepare(pl_job *job, pl_encoder *encoder, pl_fault *fault)
                 ? read_calls(job, fault) && pl_job_encode_chat(job, encoder, fault)
                 : encode_completion(job, encoder, fault)) &&
            check_prompts(job, fault) && choose_seed(&job->fields, fault) &&
-           hold_memory(job, fault) && make_choices(job, fault);
+           hold_memory(job, fault) && make_prompt_logprobs(job, fault) && make_choices(job, fault);
 }

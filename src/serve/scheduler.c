@@ -154,6 +154,26 @@ static void on_token(void *user, pl_request *request, const pl_token_event *even
     pthread_mutex_unlock(&s->lock);
 }
 
+/* The completions of one prompt share what is told of it: the first of them asks. */
+static void on_prompt_token(void *user, pl_request *request, const pl_token_event *event)
+{
+    const pl_job_choice *c = user;
+    pl_job *job = c->job;
+    pl_job_prompt *p = &job->prompts[c->prompt];
+    const int n_top = job->fields.n_prompt_top;
+
+    if (n_top)
+        (void)pl_request_top_logprobs(request, p->top + (size_t)event->index * (size_t)n_top,
+                                      n_top);
+    p->told[event->index] = (pl_prompt_told){
+        event->logprob, job->fields.prompt_logprobs ? pl_request_rank(request) : 0};
+    pthread_mutex_lock(&job->serve->lock);
+    p->n_told = event->index;
+    if (p->n_told == p->n - 1 && job->fields.stream)
+        pl_job_wake_locked(job);
+    pthread_mutex_unlock(&job->serve->lock);
+}
+
 /* ---- ends */
 
 static const char *reason_of(const pl_job *job)
@@ -232,6 +252,8 @@ static void end_job(loop *l, pl_job *job)
 
 static pl_finish finish_of(const pl_job_choice *c, pl_request_state state)
 {
+    if (c->job->fields.echo_only && state != PL_REQUEST_CANCELLED)
+        return PL_FINISH_LENGTH;
     if (c->stopped)
         return PL_FINISH_STOP;
     if (state == PL_REQUEST_STOPPED)
@@ -376,6 +398,8 @@ static pl_status submit(loop *l, pl_job *job, pl_error *err)
     p.n_tokens = job->prompts[c->prompt].n;
     p.choice = (uint32_t)(c->index % job->fields.n);
     p.on_token = on_token;
+    if (job->prompts[c->prompt].told && c->index % job->fields.n == 0)
+        p.on_prompt_token = on_prompt_token;
     p.user = c;
     p.mask = c->mask ? pl_mask_run_mask : NULL;
     p.mask_user = c->mask;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/logprobs.h"
+
 enum { TOKENS_AT_ONCE = 64 };
 
 typedef struct stream_choice {
@@ -137,7 +139,7 @@ static void send_choice(pl_stream *s, stream_choice *c, int32_t begin, const pl_
 {
     const pl_job_choice *of = c->view.choice;
     const pl_fields *f = &s->job->fields;
-    const bool is_chat = s->job->kind == PL_FIELDS_CHAT;
+    const bool is_chat = s->job->kind == PL_FIELDS_CHAT, echo = !c->begun && f->echo;
     json_t *root = event_head(s), *choice = json_pack("{s:i}", "index", of->index);
     json_t *logprobs = json_null();
 
@@ -145,9 +147,10 @@ static void send_choice(pl_stream *s, stream_choice *c, int32_t begin, const pl_
         json_object_set(choice, "delta", c->delta);
     else
         json_object_set(choice, "text", json_object_get(c->delta, "text"));
-    if (f->logprobs && c->view.n_read > begin)
-        logprobs = is_chat ? pl_choice_logprobs_chat(of, begin, c->view.n_read)
-                           : pl_choice_logprobs_completion(of, begin, c->view.n_read, &c->offset);
+    if (f->logprobs && (c->view.n_read > begin || echo))
+        logprobs = is_chat
+                       ? pl_choice_logprobs_chat(of, begin, c->view.n_read)
+                       : pl_choice_logprobs_completion(of, echo, begin, c->view.n_read, &c->offset);
     json_object_set_new(choice, "logprobs", logprobs);
     json_object_set_new(
         choice, "finish_reason",
@@ -173,7 +176,7 @@ static bool send_news(pl_stream *s, stream_choice *c)
         look.n_tokens - begin > TOKENS_AT_ONCE ? begin + TOKENS_AT_ONCE : look.n_tokens;
     const bool over = look.finish != PL_FINISH_NONE && !c->view.ended;
 
-    if (look.finish == PL_FINISH_CANCELLED || (end == begin && !over))
+    if (look.finish == PL_FINISH_CANCELLED || (end == begin && !over) || !look.prompt_told)
         return false;
     c->delta = is_chat ? json_object() : json_pack("{s:s}", "text", "");
     if (!c->begun && is_chat) {
@@ -250,7 +253,8 @@ static bool has_news_locked(const pl_stream *s)
     for (int i = 0; i < s->job->n_choices; i++) {
         const stream_choice *c = &s->choices[i];
         const pl_job_choice *of = c->view.choice;
-        if (of->finish == PL_FINISH_CANCELLED)
+        if (of->finish == PL_FINISH_CANCELLED ||
+            !pl_job_prompt_told_locked(&s->job->prompts[of->prompt]))
             continue;
         if (of->n_tokens > c->view.n_read || (of->finish && !c->view.ended))
             return true;

@@ -81,9 +81,27 @@ class Server:
         return status
 
 
-def run_cases(cases):
-    """Each a function; its name is the case's. Exits with 1 where one failed."""
+def stop_cleanly(servers):
+    """Stops all of them, whatever the others say; raises where one does not end with 0."""
+    ends = []
+    for server in servers:
+        try:
+            ends.append(server.stop())
+        except subprocess.TimeoutExpired:
+            server.process.kill()
+            ends.append("killed")
+    assert ends == [0] * len(ends), ends
+
+
+def run_cases(cases, servers=()):
+    """Each a function; its name is the case's. Exits with 1 where one failed. Servers end whatever happened: the last case."""
     failed = 0
+
+    def the_servers_end():
+        stop_cleanly(servers)
+
+    if servers:
+        cases = [*cases, the_servers_end]
     for i, case in enumerate(cases, 1):
         name = case.__name__.replace("_", " ")
         try:

@@ -198,7 +198,7 @@ def errors_name_the_field():
         (COMPLETIONS, {**text, "prompt": [1, "a"]}, 400, "prompt"),
         (COMPLETIONS, {**text, "prompt": [5000]}, 400, "prompt"),
         (COMPLETIONS, {**text, "prompt": [5] * 9000}, 400, "prompt"),
-        (COMPLETIONS, {**text, "prompt_logprobs": 1}, 400, "prompt_logprobs"),
+        (COMPLETIONS, {**text, "prompt_logprobs": 21}, 400, "prompt_logprobs"),
         (COMPLETIONS, {**text, "max_tokens": 0}, 400, "max_tokens"),
         ("/detokenize", {"tokens": [-1]}, 400, "tokens"),
         ("/nowhere", {}, 404, None),
