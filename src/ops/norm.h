@@ -44,4 +44,23 @@ typedef struct pl_unrope_args {
 typedef void pl_unrope_fn(const pl_op_env *env, const pl_unrope_args *a, int64_t begin,
                           int64_t end);
 
+/* Rotates the last 64 dims of each head, forth or back, in place, and nothing else: for callers whose heads are of other
+ * sizes. Level f64 has none. Unit: a token. */
+typedef struct pl_rope_args {
+    int32_t n_heads, dim; /* of a head, 64 or more */
+    bool inverse;
+    pl_angles angles;                  /* of the tokens */
+    void *x;                           /* act */
+    int64_t token_stride, head_stride; /* elements */
+} pl_rope_args;
+typedef void pl_rope_fn(const pl_op_env *env, const pl_rope_args *a, int64_t begin, int64_t end);
+
+/* The transform of ops/hadamard.h, rounded to bf16. y may be x. Level f64 has none. Unit: a row. */
+typedef struct pl_hadamard_args {
+    const void *x; /* act [n][128] */
+    void *y;       /* act [n][128] */
+} pl_hadamard_args;
+typedef void pl_hadamard_fn(const pl_op_env *env, const pl_hadamard_args *a, int64_t begin,
+                            int64_t end);
+
 #endif

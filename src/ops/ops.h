@@ -56,6 +56,8 @@ typedef struct pl_ops {
     pl_rope_angles_fn *rope_angles;
     pl_q_norm_rope_fn *q_norm_rope;
     pl_unrope_fn *unrope;
+    pl_rope_fn *rope;         /* NULL at level f64 */
+    pl_hadamard_fn *hadamard; /* the same */
 
     pl_quantise_fn *quantise;
     pl_linear_fn *linear_fp8, *linear_fp8_a16, *linear_fp4, *linear_bf16;

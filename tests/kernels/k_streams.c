@@ -25,6 +25,8 @@ enum {
     QUANTISE,
     INDEX_QUERY,
     KEY_STORE,
+    ROPE,
+    HADAMARD,
     S = PL_HC_MULT,
     TOP_K = 4
 };
@@ -239,6 +241,23 @@ static void run_rows(setup *s, const pl_ops *ops)
         EACH(ops->quantise, &a);
     } else if (s->kind == INDEX_QUERY || s->kind == KEY_STORE) {
         run_index_rows(s, ops, &angles);
+    } else if (s->kind == ROPE) {
+        int64_t dim = PL_ROPE_DIM + d % 100, n = m * s->h * dim;
+        const uint16_t *x = acts(s, n);
+        pl_rope_args a = {s->h, (int32_t)dim, d % 2 == 0, angles, NULL, s->h * dim, dim};
+        if (s->h % 2 == 0) { /* heads outermost */
+            a.token_stride = dim;
+            a.head_stride = m * dim;
+        }
+        outputs(s, m, 0, n);
+        memcpy(s->out, x, (size_t)n * 2);
+        a.x = s->out;
+        EACH(ops->rope, &a);
+    } else if (s->kind == HADAMARD) {
+        pl_hadamard_args a = {acts(s, heads * PL_INDEX_DIM), NULL};
+        outputs(s, heads, 0, heads * PL_INDEX_DIM);
+        a.y = s->out;
+        EACH(ops->hadamard, &a);
     } else if (s->kind == SWIGLU) {
         int32_t *at = some_rows(s, m, 9);
         pl_swiglu_args a = {d, 10, acts(s, m * d), acts(s, m * d), accs(s, 8), at, NULL};
@@ -330,5 +349,7 @@ const kern_op kern_streams_ops[] = {
     {"quantise", problem, check, QUANTISE},
     {"index_query", problem, check, INDEX_QUERY},
     {"key_store", problem, check, KEY_STORE},
+    {"rope", problem, check, ROPE},
+    {"hadamard", problem, check, HADAMARD},
     {0},
 };

@@ -1,5 +1,5 @@
-/* operators_doc OPERATORS.md: every operator of the table has its row, no row has none, and the last column names the
- * vector levels that have a kernel of their own. */
+/* operators_doc OPERATORS.md HEADER..: every operator of the table has its row, no row has none, and the last column
+ * names the vector levels that have a kernel of their own. Every function of the public headers is named, too. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 /* clang-format off */
 #define OPERATORS(X) \
     X(embed) X(hc_dots) X(hc_pre) X(hc_post) X(hc_head) X(mtp_join) X(rms_norm) X(rope_angles) \
-    X(q_norm_rope) X(unrope) X(quantise) X(linear_fp8) X(linear_fp8_a16) X(linear_fp4) X(linear_bf16) \
+    X(q_norm_rope) X(unrope) X(rope) X(hadamard) X(quantise) X(linear_fp8) X(linear_fp8_a16) X(linear_fp4) X(linear_bf16) \
     X(kv_store) X(attention) X(attention_varlen) X(attention_sparse) X(compress) X(compress_reset) X(key_store) X(index_query) \
     X(index_topk) X(index_merge) X(route) X(route_weights) X(swiglu) X(moe_sum) \
     X(moe_parts) X(shard_sum)
@@ -72,16 +72,72 @@ static int judge_row(const char *name, const char *line)
     return 1;
 }
 
+static bool contains(FILE *page, const char *what)
+{
+    char line[1024];
+
+    rewind(page);
+    while (fgets(line, sizeof line, page))
+        if (strstr(line, what))
+            return true;
+    return false;
+}
+
+/* Names that a line ends its type with: "PL_API .. pl_name(" of a header; the number that the page does not name. */
+static int judge_header(FILE *page, FILE *header, int *n)
+{
+    char line[1024], name[128], quoted[160];
+    int failed = 0;
+
+    while (fgets(line, sizeof line, header)) {
+        const char *at = strncmp(line, "PL_API", 6) == 0 ? strchr(line, '(') : NULL;
+        size_t length = 0;
+
+        while (at && at - length > line &&
+               strchr("_abcdefghijklmnopqrstuvwxyz0123456789", at[-1 - (ptrdiff_t)length]))
+            length++;
+        if (length == 0 || length >= sizeof name)
+            continue;
+        memcpy(name, at - length, length);
+        name[length] = 0;
+        ++*n;
+        snprintf(quoted, sizeof quoted, "`%s`", name);
+        if (!contains(page, quoted)) {
+            printf("%s: a public function that the page does not name\n", name);
+            failed++;
+        }
+    }
+    return failed;
+}
+
+static int judge_headers(FILE *page, int argc, char **argv)
+{
+    int failed = 0, n = 0;
+
+    for (int i = 2; i < argc; i++) {
+        FILE *header = fopen(argv[i], "r");
+        int before = n;
+
+        if (!header || (failed += judge_header(page, header, &n), n == before)) {
+            printf("%s: no function found\n", argv[i]);
+            failed++;
+        }
+        if (header)
+            fclose(header);
+    }
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
-    FILE *f = argc == 2 ? fopen(argv[1], "r") : NULL;
+    FILE *f = argc >= 3 ? fopen(argv[1], "r") : NULL;
     size_t listed = (sizeof(pl_ops) - offsetof(pl_ops, embed)) / sizeof(void (*)(void));
     char line[1024], name[64];
     bool inside = false;
     int failed = 0;
 
     if (!f) {
-        fprintf(stderr, "usage: operators_doc OPERATORS.md\n");
+        fprintf(stderr, "usage: operators_doc OPERATORS.md HEADER..\n");
         return 2;
     }
     look_at_tables();
@@ -90,6 +146,7 @@ int main(int argc, char **argv)
         if (inside && sscanf(line, "| `%63[a-z0-9_]` |", name) == 1)
             failed += judge_row(name, line);
     }
+    failed += judge_headers(f, argc, argv);
     fclose(f);
     for (int i = 0; i < N; i++)
         if (all[i].rows != 1) {

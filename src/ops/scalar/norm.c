@@ -1,6 +1,7 @@
-/* Level scalar: RMS norm, the query's head norm, rotations (NUMERICS 7). */
+/* Level scalar: RMS norm, the query's head norm, rotations, the Hadamard transform (NUMERICS 7). */
 #include "ops/scalar/scalar.h"
 
+#include "ops/hadamard.h"
 #include "ops/rope_table.h"
 
 float pl__scalar_sum_squares(const uint16_t *x, int64_t n)
@@ -74,16 +75,44 @@ void pl__scalar_q_norm_rope(const pl_op_env *env, const pl_q_norm_rope_args *a, 
     }
 }
 
+/* The 64 dims at x. */
+static void rotate_rounded(const pl_angles *angles, int64_t t, bool inverse, uint16_t *x)
+{
+    float wide[PL_ROPE_DIM];
+
+    for (int i = 0; i < PL_ROPE_DIM; i++)
+        wide[i] = pl_bf16_to_f32(x[i]);
+    pl__scalar_rotate(angles, t, inverse, wide);
+    for (int i = 0; i < PL_ROPE_DIM; i++)
+        x[i] = pl_f32_to_bf16(wide[i]);
+}
+
 void pl__scalar_unrope(const pl_op_env *env, const pl_unrope_args *a, int64_t begin, int64_t end)
 {
-    for (int64_t u = begin; u < end; u++) {
-        uint16_t *o = (uint16_t *)a->o + u * PL_HEAD_DIM + PL_NOPE_DIM;
-        float x[PL_ROPE_DIM];
+    for (int64_t u = begin; u < end; u++)
+        rotate_rounded(&a->angles, u / a->n_heads, true,
+                       (uint16_t *)a->o + u * PL_HEAD_DIM + PL_NOPE_DIM);
+}
 
-        for (int i = 0; i < PL_ROPE_DIM; i++)
-            x[i] = pl_bf16_to_f32(o[i]);
-        pl__scalar_rotate(&a->angles, u / a->n_heads, true, x);
-        for (int i = 0; i < PL_ROPE_DIM; i++)
-            o[i] = pl_f32_to_bf16(x[i]);
+void pl__scalar_rope(const pl_op_env *env, const pl_rope_args *a, int64_t begin, int64_t end)
+{
+    for (int64_t t = begin; t < end; t++)
+        for (int32_t h = 0; h < a->n_heads; h++)
+            rotate_rounded(&a->angles, t, a->inverse,
+                           (uint16_t *)a->x + t * a->token_stride + h * a->head_stride + a->dim -
+                               PL_ROPE_DIM);
+}
+
+void pl__scalar_hadamard(const pl_op_env *env, const pl_hadamard_args *a, int64_t begin,
+                         int64_t end)
+{
+    for (int64_t r = begin; r < end; r++) {
+        float x[PL_INDEX_DIM];
+
+        for (int i = 0; i < PL_INDEX_DIM; i++)
+            x[i] = pl_bf16_to_f32(((const uint16_t *)a->x)[r * PL_INDEX_DIM + i]);
+        pl_hadamard128(x);
+        for (int i = 0; i < PL_INDEX_DIM; i++)
+            ((uint16_t *)a->y)[r * PL_INDEX_DIM + i] = pl_f32_to_bf16(x[i]);
     }
 }

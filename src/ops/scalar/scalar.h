@@ -70,6 +70,8 @@ pl_rms_norm_fn pl__scalar_rms_norm;
 pl_rope_angles_fn pl__scalar_rope_angles;
 pl_q_norm_rope_fn pl__scalar_q_norm_rope;
 pl_unrope_fn pl__scalar_unrope;
+pl_rope_fn pl__scalar_rope;
+pl_hadamard_fn pl__scalar_hadamard;
 pl_quantise_fn pl__scalar_quantise;
 pl_linear_fn pl__scalar_linear_fp8;
 pl_linear_fn pl__scalar_linear_fp8_a16;

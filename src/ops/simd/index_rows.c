@@ -156,3 +156,19 @@ void PL__AT(index_query)(const pl_op_env *env, const pl_index_query_args *a, int
         store_row(&a->angles, u / a->n_heads, (const uint16_t *)a->q + u * PL_INDEX_DIM, &a->out,
                   u);
 }
+
+void PL__AT(hadamard)(const pl_op_env *env, const pl_hadamard_args *a, int64_t begin, int64_t end)
+{
+    for (int64_t r = begin; r < end; r++) {
+        vf v[VECTORS];
+
+        UNROLL
+        for (int i = 0; i < VECTORS; i++)
+            v[i] = vf_load_bf16((const uint16_t *)a->x + r * PL_INDEX_DIM + i * LANES);
+        hadamard(v);
+        UNROLL
+        for (int i = 0; i < VECTORS; i++)
+            vf_store_bf16((uint16_t *)a->y + r * PL_INDEX_DIM + i * LANES,
+                          vf_mul(v[i], vf_set(0x1.6a09e6p-4f)));
+    }
+}

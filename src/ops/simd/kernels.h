@@ -16,6 +16,8 @@
     pl_rms_norm_fn PL__JOIN(level, rms_norm); \
     pl_q_norm_rope_fn PL__JOIN(level, q_norm_rope); \
     pl_unrope_fn PL__JOIN(level, unrope); \
+    pl_rope_fn PL__JOIN(level, rope); \
+    pl_hadamard_fn PL__JOIN(level, hadamard); \
     pl_quantise_fn PL__JOIN(level, quantise); \
     pl_attention_fn PL__JOIN(level, attention); \
     pl_varlen_fn PL__JOIN(level, attention_varlen); \
@@ -34,6 +36,8 @@
     .rms_norm = PL__JOIN(level, rms_norm), \
     .q_norm_rope = PL__JOIN(level, q_norm_rope), \
     .unrope = PL__JOIN(level, unrope), \
+    .rope = PL__JOIN(level, rope), \
+    .hadamard = PL__JOIN(level, hadamard), \
     .quantise = PL__JOIN(level, quantise), \
     .attention = PL__JOIN(level, attention), \
     .attention_varlen = PL__JOIN(level, attention_varlen), \

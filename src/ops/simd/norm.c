@@ -74,3 +74,14 @@ void PL__AT(unrope)(const pl_op_env *env, const pl_unrope_args *a, int64_t begin
         rotate(&a->angles, u / a->n_heads, -1, vf_set(1.0f),
                (uint16_t *)a->o + u * PL_HEAD_DIM + PL_NOPE_DIM);
 }
+
+void PL__AT(rope)(const pl_op_env *env, const pl_rope_args *a, int64_t begin, int64_t end)
+{
+    const vf one = vf_set(1.0f);
+
+    for (int64_t t = begin; t < end; t++)
+        for (int32_t h = 0; h < a->n_heads; h++)
+            rotate(&a->angles, t, a->inverse ? -1 : 1, one,
+                   (uint16_t *)a->x + t * a->token_stride + h * a->head_stride + a->dim -
+                       PL_ROPE_DIM);
+}

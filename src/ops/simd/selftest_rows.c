@@ -228,12 +228,17 @@ static size_t run_norm(const pl_ops *ops, problem *p, const pl_op_env *env, uint
     pl_angles angles = {p->acc, p->acc + TOKENS * PL_ROPE_PAIRS};
     pl_q_norm_rope_args q = {HEADS, 1e-6f, angles, out};
     pl_unrope_args o = {HEADS, angles, out};
+    pl_rope_args r = {1,   72, false, angles,
+                      out, 80, 0}; /* among dims that the others did not rotate */
+    pl_hadamard_args h = {out, out};
     pl_rms_norm_args norm = {w, 1e-6f, DIM, p->act, NULL};
     pl_quantise_args q8 = {DIM, p->act, (int64_t)2 * DIM, NULL, DIM + 16};
 
     memcpy(out, p->act, sizeof(uint16_t) * N_OUT);
     ops->q_norm_rope(env, &q, 0, (int64_t)TOKENS * HEADS);
     ops->unrope(env, &o, 0, HEADS);
+    ops->rope(env, &r, 0, TOKENS);
+    ops->hadamard(env, &h, 0, 1);
     norm.y = out + N_OUT / 2;
     ops->rms_norm(env, &norm, 0, TOKENS);
     q8.q = out + N_OUT / 2 + TOKENS * DIM / 2;
