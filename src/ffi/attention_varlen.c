@@ -145,7 +145,6 @@ static void read_sink(pl_ffi_call *c, pl_attention_varlen_args *a)
 static void read_outputs(pl_ffi_call *c, pl_attention_varlen_args *a, const pl_ffi_tensor *q)
 {
     pl_ffi_tensor out = rows(c, "out", 3, q);
-    pl_ffi_tensor lse = pl__ffi_tensor(c, "lse", 2, true);
 
     if (c->failed)
         return;
@@ -155,18 +154,7 @@ static void read_outputs(pl_ffi_call *c, pl_attention_varlen_args *a, const pl_f
     a->out = out.data;
     a->out_token_stride = out.strides[0];
     a->out_head_stride = out.strides[1];
-    if (!lse.n_dims)
-        return;
-    pl__ffi_same(c, "lse, heads", lse.shape[0], a->n_heads);
-    pl__ffi_same(c, "lse, tokens", lse.shape[1], q->shape[0]);
-    if (lse.type_code != PL_DL_FLOAT || lse.type_bits != 32)
-        pl__ffi_fail(c, PL_FFI_TYPE_ERROR,
-                     "lse: wrong element type (got code %d with %d bits, want fp32)", lse.type_code,
-                     lse.type_bits);
-    else if ((lse.shape[1] > 1 && lse.strides[1] != 1) ||
-             (lse.shape[0] > 1 && lse.strides[0] != lse.shape[1]))
-        pl__ffi_fail(c, PL_FFI_VALUE_ERROR, "lse: has gaps (got strides, want none)");
-    a->lse = lse.data;
+    a->lse = pl__ffi_stats(c, "lse", a->n_heads, q->shape[0]);
 }
 
 static void check_totals(pl_ffi_call *c, const pl_attention_varlen_args *a, int64_t n_tokens,

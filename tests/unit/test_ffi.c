@@ -101,6 +101,21 @@ static int tear_down(void **state)
     return dlclose(host.so);
 }
 
+/* Of no token: an array of statistics has no gaps then, whatever its strides. */
+static void no_tokens_are_fine(void **state)
+{
+    int64_t far[] = {T, 1};
+
+    (void)state;
+    cu_q[1] = cu_q[2] = 0;
+    prepare();
+    tensors[1].shape[0] = tensors[13].shape[0] = tensors[14].shape[1] = 0;
+    tensors[14].t.strides = far;
+    assert_int_equal(call(), 0);
+    cu_q[1] = 2;
+    cu_q[2] = T;
+}
+
 /* What the library's own entry gives. */
 static void direct(float *want, float *want_lse)
 {
@@ -236,7 +251,7 @@ static void refuses_one_wrong_argument(void **state)
             "ValueError: attention_varlen: window_right: out of range (got -2");
     REFUSED(tensors[13].shape[0] = T + 1, "out and q, tokens: lengths differ (got 6, want 5)");
     REFUSED(tensors[13].t.data = q, "out: overlaps q");
-    REFUSED(tensors[14].shape[0] = T, "lse, heads: lengths differ (got 5, want 4)");
+    REFUSED(tensors[14].shape[0] = T, "lse: wrong shape (got [5][5], want [4][5])");
     REFUSED(tensors[14].t.strides = lse_gaps, "lse: has gaps");
     REFUSED(tensors[15].shape[0]--, "workspace_bytes: too few");
     REFUSED(tensors[15].t.type_code = PL_DL_INT, "workspace: wrong element type");
@@ -268,9 +283,8 @@ static void refuses_lengths_and_calls(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_of_both_kinds),
-        cmocka_unit_test(pages_are_found),
-        cmocka_unit_test(refuses_one_wrong_argument),
+        cmocka_unit_test(tensors_of_both_kinds),     cmocka_unit_test(pages_are_found),
+        cmocka_unit_test(no_tokens_are_fine),        cmocka_unit_test(refuses_one_wrong_argument),
         cmocka_unit_test(refuses_lengths_and_calls),
     };
 
