@@ -7,6 +7,7 @@ LSE is +inf as there, and -inf for a row that sees none of the keys.
 import torch
 
 from plimsoll import attention_varlen
+from plimsoll._names import named
 
 __all__ = ["flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
 
@@ -45,6 +46,28 @@ def _one(q, k, v, out, lse, options, **paged):
         lse.copy_(target)
 
 
+def _ends(lengths):
+    return torch.tensor([0, *lengths], dtype=torch.int64).cumsum(0).int()
+
+
+def _tokens(q):
+    """[batch, tokens, ..] as [batch * tokens, ..], or None where strides do not allow it."""
+    try:
+        return q.view(q.shape[0] * q.shape[1], *q.shape[2:])
+    except RuntimeError:
+        return None
+
+
+def _rows_are_pages(*caches):
+    """Whether rows of the batch can be pages of one cache: they have tokens, and lie apart."""
+    return all(c.shape[1] and (c.shape[0] < 2 or c.stride(0) >= c.shape[3]) for c in caches)
+
+
+def _by_batch(lse, n):
+    """[heads, n * tokens] as [n, heads, tokens]."""
+    return lse.view(lse.shape[0], n, -1).transpose(0, 1).contiguous()
+
+
 def _fill_empty(lse, n_keys):
     if n_keys == 0:
         lse.fill_(float("inf"))
@@ -60,10 +83,16 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descal
         if tensor.shape[0] != q.shape[0]:
             raise ValueError(f"{name}: batches differ (got {tensor.shape[0]}, want {q.shape[0]})")
     out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype)
-    lse = torch.empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
     options = _options(softmax_scale, causal, window_size, softcap)
-    for b in range(q.shape[0]):
-        _one(q[b], k[b], v[b], out[b], lse[b], options)
+    tokens, n = _tokens(q), q.shape[0]
+    if n and tokens is not None and _rows_are_pages(k, v):
+        _, lse = attention_varlen(tokens, k, v, cu_seqlens_q=_ends([q.shape[1]] * n), cu_seqlens_k=_ends([k.shape[1]] * n),
+                                  page_table=torch.arange(n, dtype=torch.int32).view(n, 1), out=out.flatten(0, 1), **options)
+        lse = _by_batch(lse, n)
+    else:
+        lse = torch.empty((n, q.shape[2], q.shape[1]), dtype=torch.float32)
+        for b in range(n):
+            _one(q[b], k[b], v[b], out[b], lse[b], options)
     _fill_empty(lse, k.shape[0] * k.shape[1])
     return (out, lse) if return_attn_probs or return_softmax_lse else out
 
@@ -75,14 +104,15 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
                            return_softmax_lse=False):
     """q [tokens, heads, dim], k and v [keys, kv_heads, dim]; LSE [heads, tokens].
 
-    max_seqlen_q and max_seqlen_k are not needed and not looked at. Rows past seqused_q are 0 with an LSE of -inf.
+    max_seqlen_q and max_seqlen_k are not needed and not looked at. Tokens past seqused_q, or past the last sequence, are 0
+    with an LSE of -inf.
     """
     _refuse_common(qv, q_descale, k_descale, v_descale, attention_chunk, num_splits, pack_gqa, deterministic, sm_margin)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _dims(name, tensor, 3)
     options = _options(softmax_scale, causal, window_size, softcap)
     if seqused_q is None and seqused_k is None:
-        out, lse = attention_varlen(q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, **options)
+        out, lse = _packed(q, k, v, cu_seqlens_q, cu_seqlens_k, options)
     else:
         out = torch.zeros((*q.shape[:2], v.shape[2]), dtype=q.dtype)
         lse = torch.full((q.shape[1], q.shape[0]), float("-inf"), dtype=torch.float32)
@@ -93,6 +123,20 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
             _one(q[sq], k[sk], v[sk], out[sq], lse[:, sq], options)
     _fill_empty(lse, k.shape[0])
     return (out, lse) if return_attn_probs or return_softmax_lse else out
+
+
+def _packed(q, k, v, cu_seqlens_q, cu_seqlens_k, options, **paged):
+    """Tokens and keys past the last sequence are allowed: such tokens are 0, with an LSE of -inf."""
+    n_q, n_k = (int(cu[-1]) if isinstance(cu, torch.Tensor) and cu.numel() else 0 for cu in (cu_seqlens_q, cu_seqlens_k))
+    if not paged and 0 <= n_k < k.shape[0]:
+        k, v = k[:n_k], v[:n_k]
+    ends = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **paged, **options}
+    if not 0 <= n_q < q.shape[0]:
+        return attention_varlen(q, k, v, **ends)
+    out = torch.zeros((*q.shape[:2], v.shape[-1]), dtype=q.dtype)
+    lse = torch.full((q.shape[1], q.shape[0]), float("-inf"), dtype=torch.float32)
+    lse[:, :n_q] = attention_varlen(q[:n_q], k, v, out=out[:n_q], **ends)[1]
+    return out, lse
 
 
 def _slots(name, cu_seqlens, seqused, tensor):
@@ -124,21 +168,58 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         _dims(name, tensor, 4)
     _dims("q", q, 4 if cu_seqlens_q is None else 3)
-    rows = list(q) if cu_seqlens_q is None else [q[s] for s in _slots("q", cu_seqlens_q, None, q)]
-    out = torch.empty((*q.shape[:-1], v_cache.shape[3]), dtype=q.dtype)
+    options = _options(softmax_scale, causal, window_size, softcap)
+    n = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
+    lengths = _cache_lengths(cache_seqlens, n, k_cache, page_table)
+    if page_table is not None:
+        _refuse(cache_batch_idx=(cache_batch_idx, None), cache_leftpad=(cache_leftpad, None))
+    elif cache_leftpad is None and _rows_are_pages(k_cache, v_cache):
+        rows = cache_batch_idx if cache_batch_idx is not None else torch.arange(n, dtype=torch.int32)
+        page_table = _checked_rows(rows, n, k_cache).view(n, 1)
+    tokens = q if cu_seqlens_q is not None else _tokens(q)
+    with named({"k": "k_cache", "v": "v_cache"}):
+        if n < 1 or page_table is None or tokens is None:
+            out, lse = _each(q, k_cache, v_cache, cu_seqlens_q, lengths, cache_batch_idx, cache_leftpad, page_table, options)
+        else:
+            starts = _ends([q.shape[1]] * n) if cu_seqlens_q is None else cu_seqlens_q
+            out, lse = _packed(tokens, k_cache, v_cache, starts, _ends(lengths), options, page_table=page_table)
+            if cu_seqlens_q is None:
+                out, lse = out.view(*q.shape[:3], out.shape[2]), _by_batch(lse, n)
+    return (out, lse, None, None) if return_softmax_lse or return_attn_probs else out
+
+
+def _each(q, k_cache, v_cache, cu_seqlens_q, lengths, cache_batch_idx, cache_leftpad, page_table, options):
+    """Sequence by sequence: what is no list of tokens against pages of one cache."""
+    out = torch.zeros((*q.shape[:-1], v_cache.shape[3]), dtype=q.dtype)
     if cu_seqlens_q is None:
         lse = torch.empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
-        outs, lses = list(out), list(lse)
+        rows, outs, lses = list(q), list(out), list(lse)
     else:
-        lse = torch.empty((q.shape[1], q.shape[0]), dtype=torch.float32)
+        lse = torch.full((q.shape[1], q.shape[0]), float("-inf"), dtype=torch.float32)
         slots = _slots("q", cu_seqlens_q, None, q)
-        outs, lses = [out[s] for s in slots], [lse[:, s] for s in slots]
-    options = _options(softmax_scale, causal, window_size, softcap)
-    lengths = _cache_lengths(cache_seqlens, len(rows), k_cache, page_table)
+        rows, outs, lses = [q[s] for s in slots], [out[s] for s in slots], [lse[:, s] for s in slots]
+    if page_table is None:
+        at = torch.arange(len(rows)) if cache_batch_idx is None else cache_batch_idx
+        at = _checked_rows(at, len(rows), k_cache).tolist()
+        begins = [0] * len(rows) if cache_leftpad is None else cache_leftpad.tolist()
+        if len(begins) != len(rows):
+            raise ValueError(f"cache_leftpad: wrong length (got {len(begins)}, want {len(rows)})")
     for b, row in enumerate(rows):
-        keys = _cache_rows(b, lengths[b], k_cache, v_cache, cache_batch_idx, cache_leftpad, page_table)
-        _one(row, *keys[:2], outs[b], lses[b], options, **keys[2])
-    return (out, lse, None, None) if return_softmax_lse or return_attn_probs else out
+        if page_table is not None:
+            _one(row, k_cache, v_cache, outs[b], lses[b], options, page_table=page_table[b:b + 1], n_keys=lengths[b])
+            continue
+        if not 0 <= begins[b] <= lengths[b]:
+            raise ValueError(f"cache_leftpad: out of range (got {begins[b]}, want 0 .. {lengths[b]})")
+        keys = slice(begins[b], lengths[b])
+        _one(row, k_cache[at[b], keys], v_cache[at[b], keys], outs[b], lses[b], options)
+    return out, lse
+
+
+def _checked_rows(rows, n, k_cache):
+    bad = (rows < 0) | (rows >= k_cache.shape[0])
+    if rows.shape != (n,) or bad.any():
+        raise ValueError(f"cache_batch_idx: no such rows (got {rows.tolist()[:8]}, want {n} of 0 .. {k_cache.shape[0] - 1})")
+    return rows.int()
 
 
 def _cache_lengths(cache_seqlens, n, k_cache, page_table):
@@ -149,17 +230,3 @@ def _cache_lengths(cache_seqlens, n, k_cache, page_table):
     if len(lengths) != n or any(not 0 <= length <= room for length in lengths):
         raise ValueError(f"cache_seqlens: out of range (got {lengths[:8]}, want {n} of 0 .. {room})")
     return lengths
-
-
-def _cache_rows(b, length, k_cache, v_cache, cache_batch_idx, cache_leftpad, page_table):
-    """Keys and values of sequence b, and what else the call needs to know about them."""
-    if page_table is not None:
-        _refuse(cache_batch_idx=(cache_batch_idx, None), cache_leftpad=(cache_leftpad, None))
-        return k_cache, v_cache, {"page_table": page_table[b:b + 1], "n_keys": length}
-    row = b if cache_batch_idx is None else int(cache_batch_idx[b])
-    begin = 0 if cache_leftpad is None else int(cache_leftpad[b])
-    if not 0 <= row < k_cache.shape[0]:
-        raise ValueError(f"cache_batch_idx: no such row (got {row}, want 0 .. {k_cache.shape[0] - 1})")
-    if not 0 <= begin <= length:
-        raise ValueError(f"cache_leftpad: out of range (got {begin}, want 0 .. {length})")
-    return k_cache[row, begin:length], v_cache[row, begin:length], {}

@@ -3,13 +3,13 @@
 Forward only, on the CPU; any number of heads up to 128 (none is padded), any page size, any length of a list. Where
 FlashMLA gives an LSE of +inf, for a row without keys, so does this; sinks are never in the LSE.
 """
-import contextlib
 import dataclasses
 from typing import Optional
 
 import torch
 
 from plimsoll import attention_sparse_decode, attention_sparse_prefill, attention_varlen
+from plimsoll._names import named
 
 VALUE_DIM = 512
 _BYTES_OF_ROW = {512: 584, 576: 656}
@@ -54,22 +54,6 @@ _DECODE_NAMES = {"set[0].cache": "k_cache", "set[0].indices": "indices", "set[0]
                  "extra_cache": "extra_k_cache", "extra_indices": "extra_indices_in_kvcache",
                  "extra_lengths": "extra_topk_length", "cache": "k_cache", "lengths": "topk_length", "sink": "attn_sink"}
 _PREFILL_NAMES = {**_DECODE_NAMES, "set[0].cache": "kv", "cache": "kv", "softmax_scale": "sm_scale"}
-
-
-@contextlib.contextmanager
-def _named(names):
-    """Errors that name this module's arguments."""
-    try:
-        yield
-    except (TypeError, ValueError) as e:
-        text = str(e)
-        if text.startswith("attention_"):
-            text = text.partition(": ")[2]
-        for theirs, ours in names.items():
-            if text.startswith(theirs) and not text[len(theirs):len(theirs) + 1].isalnum():
-                text = ours + text[len(theirs):]
-                break
-        raise type(e)(text) from None
 
 
 def _refuse(error, name, got, want):
@@ -169,7 +153,7 @@ def _sparse(q, softmax_scale, causal, is_fp8_kvcache, attn_sink, *sets):
 
 
 def _decode(q, seq_tokens, out, attn_sink, softmax_scale, keys, extra):
-    with _named(_DECODE_NAMES):
+    with named(_DECODE_NAMES):
         return attention_sparse_decode(
             q, max(seq_tokens, 1), keys[0], keys[1], lengths=keys[2], extra_cache=extra[0], extra_indices=extra[1],
             extra_lengths=extra[2], sink=attn_sink, softmax_scale=softmax_scale, out=out)[2]
@@ -210,7 +194,7 @@ def _dense_pages(q, s_q, k_cache, block_table, cache_seqlens, softmax_scale, cau
     ends = torch.zeros(cache_seqlens.shape[0] + 1, dtype=torch.int32)
     torch.cumsum(cache_seqlens, 0, out=ends[1:])
     starts = torch.arange(cache_seqlens.shape[0] + 1, dtype=torch.int32) * s_q
-    with _named({"k": "k_cache", "page_table": "block_table"}):
+    with named({"k": "k_cache", "page_table": "block_table"}):
         lse = attention_varlen(q, k_cache, k_cache, cu_seqlens_q=starts, cu_seqlens_k=ends, page_table=block_table,
                                softmax_scale=softmax_scale, causal=causal, out=out)[1]
     return lse.masked_fill_(lse == float("-inf"), float("inf"))
@@ -232,7 +216,7 @@ def _dense_lists(q, s_q, k_cache, block_table, cache_seqlens, softmax_scale, cau
     group = q.shape[1] // k_cache.shape[2]
     for h in range(k_cache.shape[2]):
         of = slice(h * group, (h + 1) * group)
-        with _named({**_PREFILL_NAMES, "set[0].cache": "k_cache", "cache": "k_cache", "softmax_scale": "softmax_scale"}):
+        with named({**_PREFILL_NAMES, "set[0].cache": "k_cache", "cache": "k_cache", "softmax_scale": "softmax_scale"}):
             attention_sparse_prefill(q[:, of], k_cache[:, :, h:h + 1], slots, lengths=counts,
                                      softmax_scale=softmax_scale, out=out[:, of], lse=lse[of])
     return lse
@@ -251,7 +235,7 @@ def flash_mla_sparse_fwd(q, kv, indices, sm_scale, d_v=512, attn_sink=None, topk
         raise TypeError("sm_scale: missing (got None, want a float)")
     if kv.dtype != torch.bfloat16:
         raise TypeError(f"kv: wrong dtype (got {kv.dtype}, want torch.bfloat16)")
-    with _named(_PREFILL_NAMES):
+    with named(_PREFILL_NAMES):
         out, max_logits, lse = attention_sparse_prefill(q, kv, indices, lengths=topk_length, sink=attn_sink,
                                                         softmax_scale=sm_scale)
     return out, max_logits.t().contiguous(), lse.t().contiguous()

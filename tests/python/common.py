@@ -20,7 +20,9 @@ except ImportError:
 
 INF = float("inf")
 HALF_ULP = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-24}
-SWEEP = os.environ.get("PL_PYTHON_SWEEP") == "1"  # every combination, in minutes, in place of a draw from them
+# How many of each project's combinations are drawn. The usual few are small; more have the projects' own sizes.
+DRAWS = int(os.environ.get("PL_PYTHON_DRAWS", "8"))
+SMALL = DRAWS <= 8
 rng = torch.Generator().manual_seed(7)
 
 
@@ -61,6 +63,21 @@ def close(what, got, want, off):
     assert torch.equal(got[infinite], want[infinite]), f"{what}: signs of infinities"
     far = ~((got - want).abs() <= off) & ~infinite
     assert not far.any(), f"{what}: {int(far.sum())} of {far.numel()} too far, {(got - want).abs()[far].max()}"
+
+
+def over(choices, case):
+    """Draws from the product of `choices`; a failure tells which."""
+    sizes = torch.tensor([len(c) for c in choices])
+    total = int(sizes.prod())
+    for number in torch.randperm(total, generator=rng)[:DRAWS].tolist():
+        drawn = []
+        for options in choices:
+            number, at = divmod(number, len(options))
+            drawn.append(options[at])
+        try:
+            case(*drawn)
+        except AssertionError as e:
+            raise AssertionError(f"{drawn}: {e}") from e
 
 
 def refused(kind, word, call):

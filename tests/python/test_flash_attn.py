@@ -1,5 +1,6 @@
 """The FlashAttention-3 module against a float64 reference: test_flash_attn.py LIBRARY TOP. TAP on standard output."""
-from common import (INF, LIBRARY, allowed, allowed_lse, close, draw, ints, randn, refused, rng, run, workspace)
+from common import (INF, LIBRARY, SMALL, allowed, allowed_lse, close, draw, ints, over, pick, randn, refused, rng, run,
+                    workspace)
 
 import inspect
 
@@ -23,7 +24,7 @@ def visible(n_q, n_k, causal, window):
     return seen
 
 
-def reference(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None):
+def reference(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, sink=None):
     """One sequence in float64: out [n, h, dv], lse [h, n], and how far each may be off."""
     group = q.shape[1] // k.shape[1]
     scale = q.shape[2] ** -0.5 if scale is None else scale
@@ -36,6 +37,8 @@ def reference(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None):
     s = s.masked_fill(~visible(q.shape[0], k.shape[0], causal, window), -INF)
     lse = torch.logsumexp(s, -1) if k.shape[0] else torch.full(s.shape[:2], -INF, dtype=torch.float64)
     p = torch.where(torch.isinf(lse)[..., None], 0.0, torch.exp(s - lse[..., None]))
+    if sink is not None:
+        p = p * torch.sigmoid(lse - sink.double()[:, None])[..., None]
     out = p @ v64
     return (out.transpose(0, 1), lse, allowed(p, v64, out, size, q.dtype).transpose(0, 1), allowed_lse(size))
 
@@ -66,6 +69,157 @@ def varlen_equals_float64():
         for b in range(4):
             sq, sk = slice(cu_q[b], cu_q[b + 1]), slice(cu_k[b], cu_k[b + 1])
             compare(out[sq], lse[:, sq], reference(q[sq], k[sk], v[sk], window=window, **how))
+
+
+# FlashAttention-3's own parameters: head counts for keys of 6 queries, dims with their values' dims, lengths.
+COMMON = ((torch.bfloat16, torch.float16), (6, 2, 1), (0.0, 15.0), (False, True), (False, True))
+DIMS = ((64, 64), (64, 256), (64, 512), (96, 96), (128, 128), (192, 192), (192, 128), (256, 256))
+LENGTHS = ((1, 1), (64, 128), (128, 192), (256, 256), (239, 1), (113, 203), (113, 128), (128, 217), (113, 211), (108, 256))
+LONG = ((799, 3), (256, 512), (384, 256), (640, 128), (512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (4096, 4096),
+        (4224, 4224))
+CACHES = ((1, 128), (1, 339), (3, 799), (64, 256), (64, 800))
+LONG_CACHES = ((3, 1024), (64, 2048), (16, 20000), (1, 128 * 1024), (16, 128 * 1024))
+
+
+def options_of(softcap, local, causal, n_k):
+    window = (draw(0, n_k - 1), draw(0, n_k - 1)) if local else (-1, -1)
+    return {"softcap": softcap, "causal": causal, "window_size": window}
+
+
+def expected(q, k, v, options):
+    return reference(q, k, v, options["causal"], options["window_size"], options["softcap"])
+
+
+def dense_case(dtype, heads_k, softcap, local, causal, dims, lengths):
+    n_q, n_k = lengths
+    q, k = randn(2, n_q, 6, dims[0], dtype=dtype), randn(2, n_k, heads_k, dims[0], dtype=dtype)
+    v = randn(2, n_k, heads_k, dims[1], dtype=dtype)
+    options = options_of(softcap, local, causal, n_k)
+    out, lse = fa.flash_attn_func(q, k, v, return_attn_probs=True, **options)
+    assert out.shape == (2, n_q, 6, dims[1]) and out.dtype == dtype and lse.shape == (2, 6, n_q)
+    for b in range(2):
+        compare(out[b], lse[b], expected(q[b], k[b], v[b], options))
+
+
+def varlen_case(dtype, heads_k, softcap, local, causal, dims, lengths, used):
+    n_q, n_k = ([draw(max(1, n - 20), n) for _ in range(3)] for n in lengths)
+    n_k[draw(0, 2)] = draw(0, 1) * n_k[0]
+    q, k = (randn(sum(n), h, dims[0], dtype=dtype) for n, h in ((n_q, 6), (n_k, heads_k)))
+    v = randn(sum(n_k), heads_k, dims[1], dtype=dtype)
+    cu_q, cu_k = (torch.tensor([0] + n).cumsum(0).int() for n in (n_q, n_k))
+    options, cut = options_of(softcap, local, causal, lengths[1]), {}
+    used_q, used_k = n_q, n_k
+    if used:
+        used_q, used_k = ([draw(0, n) for n in ns] for ns in (n_q, n_k))
+        cut = {"seqused_q": ints(*used_q), "seqused_k": ints(*used_k)}
+    out, lse = fa.flash_attn_varlen_func(q, k, v, cu_q, cu_k, max(n_q), max(n_k), return_softmax_lse=True, **cut, **options)
+    assert lse.shape == (6, sum(n_q)) and out.dtype == dtype
+    for b in range(3):
+        sq, sk = (slice(int(cu[b]), int(cu[b]) + n[b]) for cu, n in ((cu_q, used_q), (cu_k, used_k)))
+        if sum(n_k):
+            compare(out[sq], lse[:, sq], expected(q[sq], k[sk], v[sk], options))
+
+
+def cache_case(dtype, heads_k, softcap, local, causal, dims, lengths, page, by_index, leftpad, packed):
+    batch, (n_q, room) = 3, lengths
+    used = [draw(n_q if causal else 1, room) for _ in range(batch)]
+    begins = [draw(0, n - 1) if leftpad and page is None else 0 for n in used]
+    k, v = (randn(batch, room, heads_k, d, dtype=dtype) for d in dims)
+    for b in range(batch):  # what is outside of the sequence reaches nothing
+        for cache in (k, v):
+            cache[b, used[b]:] = float("nan")
+            cache[b, :begins[b]] = float("nan")
+    q_lengths = [draw(1, n_q) for _ in range(batch)] if packed else [n_q] * batch
+    q = randn(sum(q_lengths), 6, dims[0], dtype=dtype)
+    options = options_of(softcap, local, causal, room)
+    where = {"cache_seqlens": ints(*used)}
+    caches = [k, v]
+    if page is not None:
+        pages = -(-room // page)
+        table = torch.randperm(batch * pages, generator=rng).int().view(batch, pages)
+        for i, cache in enumerate((k, v)):
+            caches[i] = torch.full((batch * pages, page, heads_k, dims[i]), float("nan")).to(dtype)
+            padded = torch.full((batch, pages * page, heads_k, dims[i]), float("nan")).to(dtype)
+            padded[:, :room] = cache
+            caches[i][table.long()] = padded.view(batch, pages, page, heads_k, dims[i])
+        for b in range(batch):
+            table[b, -(-used[b] // page):] = 2147480000
+        where["page_table"] = table
+    elif by_index:
+        order = torch.randperm(batch, generator=rng)
+        for i, cache in enumerate((k, v)):
+            caches[i] = torch.empty_like(cache)
+            caches[i][order] = cache
+        where["cache_batch_idx"] = order.int()
+    if leftpad and page is None:
+        where["cache_leftpad"] = ints(*begins)
+    cu = torch.tensor([0] + q_lengths).cumsum(0).int()
+    if packed:
+        where["cu_seqlens_q"], where["max_seqlen_q"] = cu, n_q
+    out, lse, *rest = fa.flash_attn_with_kvcache(q if packed else q.view(batch, n_q, 6, dims[0]), *caches,
+                                                 return_softmax_lse=True, **where, **options)
+    assert rest == [None, None]
+    if not packed:
+        assert out.shape == (batch, n_q, 6, dims[1]) and lse.shape == (batch, 6, n_q)
+        out, lse = out.flatten(0, 1), lse.transpose(0, 1).flatten(1)
+    for b in range(batch):
+        sq, sk = slice(int(cu[b]), int(cu[b + 1])), slice(begins[b], used[b])
+        compare(out[sq], lse[:, sq], expected(q[sq], k[b, sk], v[b, sk], options))
+
+
+def dense_over_upstreams_parameters():
+    over((*COMMON, DIMS, LENGTHS if SMALL else LENGTHS + LONG), dense_case)
+
+
+def varlen_over_upstreams_parameters():
+    over((*COMMON, DIMS, LENGTHS if SMALL else LENGTHS + LONG, (False, True)), varlen_case)
+
+
+def caches_over_upstreams_parameters():
+    over((*COMMON, DIMS, CACHES if SMALL else CACHES + LONG_CACHES, (None, 1, 4, 64, 128), (False, True), (False, True),
+          (False, True)), cache_case)
+
+
+def packing_changes_no_bit():
+    """One call for a batch, and one for each sequence where strides ask for it."""
+    q, k, v = randn(3, 5, 6, 64), randn(3, 40, 2, 64), randn(3, 40, 2, 64)
+    apart = q.transpose(0, 1).contiguous().transpose(0, 1)
+    shared = k[:1].expand(3, 40, 2, 64)
+    for keys in (k, shared):
+        want = fa.flash_attn_func(q, keys.contiguous(), v, causal=True, return_attn_probs=True)
+        for got in (fa.flash_attn_func(apart, keys, v, causal=True, return_attn_probs=True),
+                    fa.flash_attn_func(q, keys, v, causal=True, return_attn_probs=True),
+                    fa.flash_attn_with_kvcache(apart, keys, v, causal=True, return_softmax_lse=True),
+                    fa.flash_attn_with_kvcache(q, keys, v, cache_seqlens=40, causal=True, return_softmax_lse=True),
+                    fa.flash_attn_with_kvcache(q, keys, v, cache_leftpad=ints(0, 0, 0), causal=True,
+                                               return_softmax_lse=True)):
+            assert torch.equal(want[0], got[0]) and torch.equal(want[1], got[1])
+
+
+def tokens_past_the_last_sequence():
+    q, k, v = randn(9, 4, 64), randn(12, 2, 64), randn(12, 2, 64)
+    k[10:], v[10:] = float("nan"), float("nan")
+    out, lse = fa.flash_attn_varlen_func(q, k, v, ints(0, 3, 7), ints(0, 4, 10), 4, 6, return_attn_probs=True)
+    compare(out[:3], lse[:, :3], reference(q[:3], k[:4], v[:4]))
+    compare(out[3:7], lse[:, 3:7], reference(q[3:7], k[4:10], v[4:10]))
+    assert out.shape == (9, 4, 64) and not out[7:].any() and (lse[:, 7:] == -INF).all()
+
+
+def native_sinks_equal_float64():
+    """MAGI-2's attention: heads of 1 to 8 ranks, dim 128, two packed branches, views of one projection, a cap of -1."""
+    for heads in (24, 12, 6, 3):
+        lengths = [1, 37, 40, 29]
+        qkv = randn(sum(lengths), 3, heads, 128)
+        q, k, v = qkv.unbind(1)
+        cu = torch.tensor([0] + lengths).cumsum(0).int()
+        sink = torch.randn(heads, generator=rng) * 2
+        out, lse = plimsoll.attention_varlen(q, k, v, cu_seqlens_q=cu, cu_seqlens_k=cu, softcap=-1.0, sink=sink)
+        plain = fa.flash_attn_varlen_func(q, k, v, cu, cu, 40, 40, softcap=-1.0, return_attn_probs=True)
+        assert torch.equal(plain[1], lse), "the sink is not in the LSE"
+        for b in range(4):
+            s = slice(cu[b], cu[b + 1])
+            compare(out[s], lse[:, s], reference(q[s], k[s], v[s], sink=sink))
+            compare(plain[0][s], lse[:, s], reference(q[s], k[s], v[s]))
 
 
 def used_lengths_cut_sequences():
@@ -178,6 +332,7 @@ def the_runtime_gives_the_same_bits():
     module.ops_context_destroy(context)
 
 
-run([varlen_equals_float64, used_lengths_cut_sequences, dense_lse_is_by_batch, caches_by_pages_and_rows,
-     no_key_at_all_is_plus_infinity, both_flags_are_in_the_signature, refuses_by_name, workers_change_no_bit,
-     the_runtime_gives_the_same_bits])
+run([varlen_equals_float64, dense_over_upstreams_parameters, varlen_over_upstreams_parameters,
+     caches_over_upstreams_parameters, packing_changes_no_bit, tokens_past_the_last_sequence, native_sinks_equal_float64,
+     used_lengths_cut_sequences, dense_lse_is_by_batch, caches_by_pages_and_rows, no_key_at_all_is_plus_infinity,
+     both_flags_are_in_the_signature, refuses_by_name, workers_change_no_bit, the_runtime_gives_the_same_bits])
