@@ -1,6 +1,7 @@
 /* DeepSeek-V4, one token from embedding to logits: specification section 2, Appendix C.
  *
- * Every line is an operator over all tokens of the step. X are a token's four residual streams; each half
+ * Every line is an operator over all tokens of the step: appended to the chain ws.rows where it needs nothing of other
+ * tokens, else run at once. X are a token's four residual streams; each half
  * of a block reads one vector out of them (hc_pre), works on it, and writes the result back (hc_post). How
  * tokens find their caches, jobs their weights and pairs their experts is in deepseek_v4_*.c. */
 #include "model/deepseek_v4.h"
@@ -10,14 +11,12 @@
 /* Rows of the embedding: four equal streams, or one vector for mtp. */
 static void embed(pl_forward *f, int32_t n_copies, void *x)
 {
-    pl_run_embed(&f->exec,
-                 &(pl_embed_args){
-                     .embed = pl__view(f, f->slots->embed),
-                     .tokens = f->step->tokens,
-                     .n_copies = n_copies,
-                     .x = x,
-                 },
-                 f->step->n_tokens);
+    pl_chain_embed(&f->ws.rows, &(pl_embed_args){
+                                    .embed = pl__view(f, f->slots->embed),
+                                    .tokens = f->step->tokens,
+                                    .n_copies = n_copies,
+                                    .x = x,
+                                });
 }
 
 /* The parameters of one hyper-connection site. */
@@ -30,25 +29,22 @@ static void read_streams(pl_forward *f, const void *X, site s)
 {
     const pl_config *c = f->config;
     pl_workspace *ws = &f->ws;
-    int64_t n = f->step->n_tokens;
 
-    pl_run_hc_dots(&f->exec, &(pl_hc_dots_args){.fn = pl__view(f, s.fn), .x = X, .m = ws->m}, n);
-    pl_run_hc_pre(&f->exec,
-                  &(pl_hc_pre_args){
-                      .base = pl__view(f, s.base),
-                      .scale = pl__view(f, s.scale),
-                      .rms_eps = c->rms_norm_eps,
-                      .hc_eps = c->hc_eps,
-                      .sinkhorn_iters = c->hc_sinkhorn_iters,
-                      .dim = c->hidden_size,
-                      .m = ws->m,
-                      .x = X,
-                      .y = ws->x,
-                      .post = ws->post,
-                      .comb = ws->comb,
-                  },
-                  n);
-    pl__rms_norm(f, s.norm, n, ws->x, ws->x);
+    pl_chain_hc_dots(&ws->rows, &(pl_hc_dots_args){.fn = pl__view(f, s.fn), .x = X, .m = ws->m});
+    pl_chain_hc_pre(&ws->rows, &(pl_hc_pre_args){
+                                   .base = pl__view(f, s.base),
+                                   .scale = pl__view(f, s.scale),
+                                   .rms_eps = c->rms_norm_eps,
+                                   .hc_eps = c->hc_eps,
+                                   .sinkhorn_iters = c->hc_sinkhorn_iters,
+                                   .dim = c->hidden_size,
+                                   .m = ws->m,
+                                   .x = X,
+                                   .y = ws->x,
+                                   .post = ws->post,
+                                   .comb = ws->comb,
+                               });
+    pl__rms_norm(f, &ws->rows, s.norm, ws->x, ws->x);
 }
 
 /* X = hc_post(out, X). */
@@ -57,15 +53,13 @@ static void write_streams(pl_forward *f, const pl__block *b, pl_tap tap)
     const pl_config *c = f->config;
     pl_workspace *ws = &f->ws;
 
-    pl_run_hc_post(&f->exec,
-                   &(pl_hc_post_args){
-                       .dim = c->hidden_size,
-                       .f = ws->out,
-                       .post = ws->post,
-                       .comb = ws->comb,
-                       .x = b->X,
-                   },
-                   f->step->n_tokens);
+    pl_chain_hc_post(&ws->rows, &(pl_hc_post_args){
+                                    .dim = c->hidden_size,
+                                    .f = ws->out,
+                                    .post = ws->post,
+                                    .comb = ws->comb,
+                                    .x = b->X,
+                                });
     pl__tap(f, b, tap, PL_TAP_KIND_ACT, PL_HC_MULT * (int64_t)c->hidden_size, b->X);
 }
 
@@ -79,7 +73,8 @@ static void project(pl_forward *f, const pl__block *b)
     pl_linear_job *job = ws->jobs;
     int32_t n = 0;
 
-    pl__quantise(f, f->step->n_tokens, f->config->hidden_size, ws->x, ws->xq);
+    pl__quantise(f, &ws->rows, f->config->hidden_size, ws->x, ws->xq);
+    pl_chain_run(&f->exec, &ws->rows);
     job[n++] = pl__linear(f, w->wq_a, ws->xq, ws->qr, PL_LINEAR_ACT);
     job[n++] = pl__linear(f, w->wkv, ws->xq, ws->kv, PL_LINEAR_ACT);
     if (w->ratio) {
@@ -91,64 +86,79 @@ static void project(pl_forward *f, const pl__block *b)
         job[n++] = pl__linear(f, w->index_comp_wgate, ws->x, ws->index.gate, PL_LINEAR_ACC);
         job[n++] = pl__linear(f, w->index_weights_proj, ws->x, ws->iw, PL_LINEAR_ACT);
     }
-    pl_run_linear(&f->exec, job, n);
+    pl__compress_replay(f, b);
+    pl_run_together(&f->exec, (pl_chain *const[]){&ws->side[0], &ws->side[1]}, 2, job, n);
 }
 
-/* Queries from their low-rank vector, sections 3.1 and 3.8. */
-static void query(pl_forward *f, const pl__block *b)
+/* Queries from their low-rank vector, sections 3.1 and 3.8; jobs of the linear layers behind it. Returns their number. */
+static int32_t query_jobs(pl_forward *f, const pl__block *b)
 {
     const pl_layer_slots *w = b->w;
     pl_workspace *ws = &f->ws;
     const pl_share *own = &f->share;
-    int64_t n = f->step->n_tokens, width = (int64_t)own->n_heads * PL_HEAD_DIM;
-    pl_angles angles = {ws->cos[w->ratio != 0], ws->sin[w->ratio != 0]};
-    int32_t n_jobs = 0;
+    int64_t width = (int64_t)own->n_heads * PL_HEAD_DIM;
 
-    pl__rms_norm(f, w->q_norm, n, ws->qr, ws->qr);
-    pl__quantise(f, n, f->config->q_lora_rank, ws->qr, ws->qrq);
-    ws->jobs[n_jobs] = pl__linear(f, w->wq_b, ws->qrq, ws->q, PL_LINEAR_ACT);
-    ws->jobs[n_jobs].first_row = (int64_t)own->head * PL_HEAD_DIM;
-    ws->jobs[n_jobs].n_rows = width;
-    ws->jobs[n_jobs++].y_stride = width * f->exec.ops->act_bytes;
-    if (w->ratio == 4)
-        ws->jobs[n_jobs++] = pl__linear(f, w->index_wq_b, ws->qrq, ws->iq, PL_LINEAR_ACT);
-    pl_run_linear(&f->exec, ws->jobs, n_jobs);
-
-    pl_run_q_norm_rope(&f->exec,
-                       &(pl_q_norm_rope_args){
-                           .n_heads = own->n_heads,
-                           .eps = f->config->rms_norm_eps,
-                           .angles = angles,
-                           .q = ws->q,
-                       },
-                       n);
-    if (w->ratio == 4)
-        pl_run_index_query(&f->exec,
-                           &(pl_index_query_args){
-                               .n_heads = f->config->index_n_heads,
-                               .q = ws->iq,
-                               .angles = angles,
-                               .out = ws->iquery,
-                           },
-                           n);
-    pl__tap(f, b, PL_TAP_ATTN_Q, PL_TAP_KIND_ACT, width, ws->q);
+    ws->jobs[0] = pl__linear(f, w->wq_b, ws->qrq, ws->q, PL_LINEAR_ACT);
+    ws->jobs[0].first_row = (int64_t)own->head * PL_HEAD_DIM;
+    ws->jobs[0].n_rows = width;
+    ws->jobs[0].y_stride = width * f->exec.ops->act_bytes;
+    if (w->ratio != 4)
+        return 1;
+    ws->jobs[1] = pl__linear(f, w->index_wq_b, ws->qrq, ws->iq, PL_LINEAR_ACT);
+    return 2;
 }
 
 /* The window key (= value) of every token, section 3.2. */
 static void window_key(pl_forward *f, const pl__block *b)
 {
     pl_workspace *ws = &f->ws;
-    int64_t n = f->step->n_tokens;
+    pl_chain *c = &ws->side[2];
     int comp = b->w->ratio != 0;
 
-    pl__rms_norm(f, b->w->kv_norm, n, ws->kv, ws->kv);
-    pl_run_kv_store(&f->exec,
-                    &(pl_kv_store_args){
-                        .kv = ws->kv,
-                        .angles = {ws->cos[comp], ws->sin[comp]},
-                        .dest = ws->step_dest,
-                    },
-                    n);
+    pl_chain_begin(c, f->step->n_tokens);
+    pl__rms_norm(f, c, b->w->kv_norm, ws->kv, ws->kv);
+    pl_chain_kv_store(c, &(pl_kv_store_args){
+                             .kv = ws->kv,
+                             .angles = {ws->cos[comp], ws->sin[comp]},
+                             .dest = ws->step_dest,
+                         });
+}
+
+/* Queries, window keys and compressed entries: three lines side by side. With few tokens the first step of the queries is
+ * too little to share, and what is beside it goes along with the linear layers. */
+static void query_and_keys(pl_forward *f, const pl__block *b)
+{
+    pl_workspace *ws = &f->ws;
+    pl_chain *const all[] = {&ws->side[0], &ws->side[1], &ws->side[2], &ws->rows};
+    bool many = pl_rows_are_many(&f->exec, f->step->n_tokens), drafts = pl__step_has_drafts(f);
+    int comp = b->w->ratio != 0;
+
+    pl__rms_norm(f, &ws->rows, b->w->q_norm, ws->qr, ws->qr);
+    pl__quantise(f, &ws->rows, f->config->q_lora_rank, ws->qr, ws->qrq);
+    window_key(f, b);
+    pl__compress_sure(f, b);
+    if (many) {
+        pl_run_together(&f->exec, all, 4, NULL, 0);
+        (drafts ? pl__compress_drafts : pl__compress_finish)(f, b);
+    } else {
+        pl_chain_run(&f->exec, &ws->rows);
+    }
+    pl_run_together(&f->exec, all, 3, ws->jobs, query_jobs(f, b));
+    if (drafts && !many) {
+        pl__compress_drafts(f, b);
+        pl_run_together(&f->exec, all, 2, NULL, 0);
+    }
+    if (drafts || !many) {
+        pl__compress_finish(f, b);
+        pl_run_together(&f->exec, all, 2, NULL, 0);
+    }
+    pl_chain_q_norm_rope(&ws->rows, &(pl_q_norm_rope_args){
+                                        .n_heads = f->share.n_heads,
+                                        .eps = f->config->rms_norm_eps,
+                                        .angles = {ws->cos[comp], ws->sin[comp]},
+                                        .q = ws->q,
+                                    });
+    pl__tap(f, b, PL_TAP_ATTN_Q, PL_TAP_KIND_ACT, (int64_t)f->share.n_heads * PL_HEAD_DIM, ws->q);
     pl__tap(f, b, PL_TAP_ATTN_KV, PL_TAP_KIND_ROWS, PL_HEAD_DIM, NULL);
 }
 
@@ -162,35 +172,37 @@ static void select_entries(pl_forward *f, const pl__block *b)
     int64_t tiles = 2 * (int64_t)pl_pool_n_workers(f->exec.pool);
     int32_t n_parts = n >= tiles ? 1 : (int32_t)((tiles + n - 1) / n);
 
-    pl_run_index_topk(&f->exec,
-                      &(pl_index_topk_args){
-                          .n_heads = c->index_n_heads,
-                          .topk = c->index_topk,
-                          .n_parts = n_parts,
-                          .query = ws->iquery,
-                          .w = ws->iw,
-                          .factor = f->index_factor,
-                          .seqs = ws->seqs,
-                          .seq_of = ws->seq_of,
-                          .position = ws->position,
-                          .best_score = ws->best_score,
-                          .best = ws->best,
-                          .n_best = ws->n_best,
-                          .scores = scores ? ws->scores : NULL,
-                          .scores_stride = max_scores * f->exec.ops->acc_bytes,
-                      },
-                      n);
-    pl_run_index_merge(&f->exec,
-                       &(pl_index_merge_args){
-                           .topk = c->index_topk,
-                           .n_parts = n_parts,
-                           .best_score = ws->best_score,
-                           .best = ws->best,
-                           .n_best = ws->n_best,
-                           .sel = ws->sel,
-                           .n_sel = ws->n_sel,
-                       },
-                       n);
+    pl_chain_index_query(&ws->rows, &(pl_index_query_args){
+                                        .n_heads = c->index_n_heads,
+                                        .q = ws->iq,
+                                        .angles = {ws->cos[1], ws->sin[1]},
+                                        .out = ws->iquery,
+                                    });
+    pl_chain_index_topk(&ws->rows, &(pl_index_topk_args){
+                                       .n_heads = c->index_n_heads,
+                                       .topk = c->index_topk,
+                                       .n_parts = n_parts,
+                                       .query = ws->iquery,
+                                       .w = ws->iw,
+                                       .factor = f->index_factor,
+                                       .seqs = ws->seqs,
+                                       .seq_of = ws->seq_of,
+                                       .position = ws->position,
+                                       .best_score = ws->best_score,
+                                       .best = ws->best,
+                                       .n_best = ws->n_best,
+                                       .scores = scores ? ws->scores : NULL,
+                                       .scores_stride = max_scores * f->exec.ops->acc_bytes,
+                                   });
+    pl_chain_index_merge(&ws->rows, &(pl_index_merge_args){
+                                        .topk = c->index_topk,
+                                        .n_parts = n_parts,
+                                        .best_score = ws->best_score,
+                                        .best = ws->best,
+                                        .n_best = ws->n_best,
+                                        .sel = ws->sel,
+                                        .n_sel = ws->n_sel,
+                                    });
     if (scores)
         pl__tap(f, b, PL_TAP_ATTN_SCORES, PL_TAP_KIND_ACC, max_scores, ws->scores);
     pl__tap(f, b, PL_TAP_ATTN_SEL, PL_TAP_KIND_I32, c->index_topk, ws->sel);
@@ -205,38 +217,36 @@ static void attend(pl_forward *f, const pl__block *b)
     const pl_layer_slots *w = b->w;
     const pl_share *own = &f->share;
     pl_workspace *ws = &f->ws;
-    int64_t n = f->step->n_tokens, z = (int64_t)c->o_groups * c->o_lora_rank;
+    int64_t z = (int64_t)c->o_groups * c->o_lora_rank;
     int comp = w->ratio != 0;
     pl_weight_view sink = pl__view(f, w->attn_sink);
 
     sink.data = (const float *)sink.data + own->head;
-    pl_run_attention(&f->exec,
-                     &(pl_attention_args){
-                         .n_heads = own->n_heads,
-                         .ratio = w->ratio,
-                         .q = ws->q,
-                         .sink = sink,
-                         .seqs = ws->seqs,
-                         .seq_of = ws->seq_of,
-                         .position = ws->position,
-                         .step = ws->step,
-                         .sel = w->ratio == 4 ? ws->sel : NULL,
-                         .n_sel = w->ratio == 4 ? ws->n_sel : NULL,
-                         .sel_stride = c->index_topk,
-                         .o = ws->q,
-                     },
-                     n);
+    pl_chain_attention(&ws->rows, &(pl_attention_args){
+                                      .n_heads = own->n_heads,
+                                      .ratio = w->ratio,
+                                      .q = ws->q,
+                                      .sink = sink,
+                                      .seqs = ws->seqs,
+                                      .seq_of = ws->seq_of,
+                                      .position = ws->position,
+                                      .step = ws->step,
+                                      .sel = w->ratio == 4 ? ws->sel : NULL,
+                                      .n_sel = w->ratio == 4 ? ws->n_sel : NULL,
+                                      .sel_stride = c->index_topk,
+                                      .o = ws->q,
+                                  });
     pl__tap(f, b, PL_TAP_ATTN_O, PL_TAP_KIND_ACT, (int64_t)own->n_heads * PL_HEAD_DIM, ws->q);
-    pl_run_unrope(&f->exec,
-                  &(pl_unrope_args){
-                      .n_heads = own->n_heads,
-                      .angles = {ws->cos[comp], ws->sin[comp]},
-                      .o = ws->q,
-                  },
-                  n);
+    pl_chain_unrope(&ws->rows, &(pl_unrope_args){
+                                   .n_heads = own->n_heads,
+                                   .angles = {ws->cos[comp], ws->sin[comp]},
+                                   .o = ws->q,
+                               });
+    pl_chain_run(&f->exec, &ws->rows);
     pl_run_linear(&f->exec, ws->jobs, pl__linear_wo_a(f, w->wo_a, ws->jobs));
     pl__gather_groups(f);
-    pl__quantise(f, n, z, ws->z, ws->zq);
+    pl__quantise(f, &ws->rows, z, ws->z, ws->zq);
+    pl_chain_run(&f->exec, &ws->rows);
     pl_run_linear(
         &f->exec, ws->jobs,
         pl__linear_shards(f, pl__linear(f, w->wo_b, ws->zq, ws->out, PL_LINEAR_ACT), ws->jobs));
@@ -248,10 +258,7 @@ static void attention(pl_forward *f, const pl__block *b)
 {
     pl__step_enter(f, b);
     project(f, b);
-    query(f, b);
-    window_key(f, b);
-    if (b->w->ratio)
-        pl__compress(f, b);
+    query_and_keys(f, b);
     if (b->w->ratio == 4)
         select_entries(f, b);
     attend(f, b);
@@ -266,8 +273,8 @@ static void route(pl_forward *f, const pl__block *b)
     const pl_config *c = f->config;
     const pl_layer_slots *w = b->w;
     pl_workspace *ws = &f->ws;
-    int64_t n = f->step->n_tokens;
     bool by_token = w->gate_tid2eid != PL_SLOT_NONE;
+    pl_linear_job gate = pl__linear(f, w->gate, ws->x, ws->score, PL_LINEAR_ACC);
     pl_route_args args = {
         .n_experts = c->n_experts,
         .top_k = c->n_experts_per_tok,
@@ -281,25 +288,22 @@ static void route(pl_forward *f, const pl__block *b)
         args.table = pl__view(f, w->gate_tid2eid);
     else
         args.bias = pl__view(f, w->gate_bias);
-    ws->jobs[0] = pl__linear(f, w->gate, ws->x, ws->score, PL_LINEAR_ACC);
-    pl_run_linear(&f->exec, ws->jobs, 1);
-    pl_run_route(&f->exec, &args, n);
+    pl_chain_linear(&ws->rows, &gate);
+    pl_chain_route(&ws->rows, &args);
     pl__tap(f, b, PL_TAP_FFN_IDS, PL_TAP_KIND_I32, c->n_experts_per_tok, ws->ids);
-    pl_run_route_weights(&f->exec,
-                         &(pl_route_weights_args){
-                             .n_experts = c->n_experts,
-                             .top_k = c->n_experts_per_tok,
-                             .scale = c->routed_scaling_factor,
-                             .score = ws->score,
-                             .ids = ws->ids,
-                             .weight = ws->weight,
-                         },
-                         n);
+    pl_chain_route_weights(&ws->rows, &(pl_route_weights_args){
+                                          .n_experts = c->n_experts,
+                                          .top_k = c->n_experts_per_tok,
+                                          .scale = c->routed_scaling_factor,
+                                          .score = ws->score,
+                                          .ids = ws->ids,
+                                          .weight = ws->weight,
+                                      });
     pl__tap(f, b, PL_TAP_FFN_WEIGHTS, PL_TAP_KIND_ACC, c->n_experts_per_tok, ws->weight);
 }
 
 /* The gated unit between w1, w3 and w2, on some rows. */
-static void activate(pl_forward *f, pl__row_range rows)
+static void activate(pl_forward *f, pl_chain *chain, pl__row_range rows)
 {
     const pl_config *c = f->config;
     pl_workspace *ws = &f->ws;
@@ -307,18 +311,17 @@ static void activate(pl_forward *f, pl__row_range rows)
     int64_t q_bytes = pl__quant_row_bytes(f->exec.ops, c->moe_intermediate_size);
     uint8_t *g = (uint8_t *)ws->g + rows.begin * bytes;
 
-    pl_run_swiglu(&f->exec,
-                  &(pl_swiglu_args){
-                      .dim = c->moe_intermediate_size,
-                      .limit = c->swiglu_limit,
-                      .g = g,
-                      .u = (uint8_t *)ws->u + rows.begin * bytes,
-                      .weight = ws->weight,
-                      .weight_at = ws->pair_weight + rows.begin,
-                      .a = g,
-                  },
-                  rows.n);
-    pl__quantise(f, rows.n, c->moe_intermediate_size, g, (uint8_t *)ws->aq + rows.begin * q_bytes);
+    pl_chain_begin(chain, rows.n);
+    pl_chain_swiglu(chain, &(pl_swiglu_args){
+                               .dim = c->moe_intermediate_size,
+                               .limit = c->swiglu_limit,
+                               .g = g,
+                               .u = (uint8_t *)ws->u + rows.begin * bytes,
+                               .weight = ws->weight,
+                               .weight_at = ws->pair_weight + rows.begin,
+                               .a = g,
+                           });
+    pl__quantise(f, chain, c->moe_intermediate_size, g, (uint8_t *)ws->aq + rows.begin * q_bytes);
 }
 
 /* Routed experts and the shared one side by side: an expert's weights are read once per step. */
@@ -326,16 +329,19 @@ static void experts(pl_forward *f, const pl__block *b)
 {
     const pl_config *c = f->config;
     pl_workspace *ws = &f->ws;
+    pl_chain *const parts[] = {&ws->side[0], &ws->side[1]};
     pl__row_range ranges[2];
     int n_ranges;
 
+    pl__quantise(f, &ws->rows, c->hidden_size, ws->x, ws->xq);
     route(f, b);
+    pl_chain_run(&f->exec, &ws->rows);
     pl__group_by_expert(f);
-    pl__quantise(f, f->step->n_tokens, c->hidden_size, ws->x, ws->xq);
     pl_run_linear(&f->exec, ws->jobs, pl__linear_experts_up(f, b, ws->jobs));
     n_ranges = pl__expert_rows(f, ranges);
     for (int i = 0; i < n_ranges; i++)
-        activate(f, ranges[i]);
+        activate(f, parts[i], ranges[i]);
+    pl_run_together(&f->exec, parts, n_ranges, NULL, 0);
     pl_run_linear(&f->exec, ws->jobs, pl__linear_experts_down(f, b, ws->jobs));
     pl__add_experts(f);
     pl__tap(f, b, PL_TAP_FFN_OUT, PL_TAP_KIND_ACT, c->hidden_size, ws->out);
@@ -366,28 +372,26 @@ static void head(pl_forward *f, const void *X, site s, int32_t layer)
 
     if (n == 0)
         return;
-    pl_run_hc_dots(&f->exec,
-                   &(pl_hc_dots_args){
-                       .fn = pl__view(f, s.fn),
-                       .x = X,
-                       .rows = f->step->logit_rows,
-                       .m = ws->m,
-                   },
-                   n);
-    pl_run_hc_head(&f->exec,
-                   &(pl_hc_head_args){
-                       .base = pl__view(f, s.base),
-                       .scale = pl__view(f, s.scale),
-                       .rms_eps = c->rms_norm_eps,
-                       .hc_eps = c->hc_eps,
-                       .dim = c->hidden_size,
-                       .m = ws->m,
-                       .x = X,
-                       .rows = f->step->logit_rows,
-                       .y = ws->head_x,
-                   },
-                   n);
-    pl__rms_norm(f, s.norm, n, ws->head_x, ws->head_x);
+    pl_chain_begin(&ws->rows, n);
+    pl_chain_hc_dots(&ws->rows, &(pl_hc_dots_args){
+                                    .fn = pl__view(f, s.fn),
+                                    .x = X,
+                                    .rows = f->step->logit_rows,
+                                    .m = ws->m,
+                                });
+    pl_chain_hc_head(&ws->rows, &(pl_hc_head_args){
+                                    .base = pl__view(f, s.base),
+                                    .scale = pl__view(f, s.scale),
+                                    .rms_eps = c->rms_norm_eps,
+                                    .hc_eps = c->hc_eps,
+                                    .dim = c->hidden_size,
+                                    .m = ws->m,
+                                    .x = X,
+                                    .rows = f->step->logit_rows,
+                                    .y = ws->head_x,
+                                });
+    pl__rms_norm(f, &ws->rows, s.norm, ws->head_x, ws->head_x);
+    pl_chain_run(&f->exec, &ws->rows);
     *job =
         pl__linear(f, f->slots->head, ws->head_x,
                    (uint8_t *)ws->logits + f->share.vocab * f->exec.ops->acc_bytes, PL_LINEAR_ACC);
@@ -415,6 +419,7 @@ void pl__dsv4_run(pl_forward *f)
     embed(f, PL_HC_MULT, f->ws.X);
     for (int32_t l = 0; l < f->config->n_layers; l++)
         block(f, &(pl__block){&m->layer[l], l, l, f->ws.X});
+    pl_chain_run(&f->exec, &f->ws.rows);
     pl__dsv4_run_head(f);
 }
 
@@ -426,20 +431,24 @@ void pl__dsv4_run_mtp(pl_forward *f, const void *streams, const int32_t *rows)
     pl_workspace *ws = &f->ws;
     int64_t n = f->step->n_tokens, dim = f->config->hidden_size;
     pl__block b = {&m->mtp, f->config->n_layers, PL_TAP_LAYER_MTP, ws->mtp_X};
+    pl_chain *h = &ws->side[0];
 
     pl__step_begin(f, true);
     embed(f, 1, ws->e);
-    pl__rms_norm(f, m->mtp_enorm, n, ws->e, ws->e);
-    pl__quantise(f, n, dim, ws->e, ws->eq);
+    pl__rms_norm(f, &ws->rows, m->mtp_enorm, ws->e, ws->e);
+    pl__quantise(f, &ws->rows, dim, ws->e, ws->eq);
     pl__gather_streams(f, streams, rows, ws->h);
-    pl__rms_norm(f, m->mtp_hnorm, n * PL_HC_MULT, ws->h, ws->h);
-    pl__quantise(f, n * PL_HC_MULT, dim, ws->h, ws->hq);
+    pl_chain_begin(h, n * PL_HC_MULT);
+    pl__rms_norm(f, h, m->mtp_hnorm, ws->h, ws->h);
+    pl__quantise(f, h, dim, ws->h, ws->hq);
+    pl_run_together(&f->exec, (pl_chain *const[]){&ws->rows, h}, 2, NULL, 0);
     ws->jobs[0] = pl__linear(f, m->mtp_e_proj, ws->eq, ws->e, PL_LINEAR_ACT);
     ws->jobs[1] = pl__linear(f, m->mtp_h_proj, ws->hq, ws->h, PL_LINEAR_ACT);
     ws->jobs[1].n = (int32_t)(n * PL_HC_MULT);
     pl_run_linear(&f->exec, ws->jobs, 2);
-    pl_run_mtp_join(&f->exec, &(pl_mtp_join_args){dim, ws->e, ws->h, ws->mtp_X}, n);
+    pl_chain_mtp_join(&ws->rows, &(pl_mtp_join_args){dim, ws->e, ws->h, ws->mtp_X});
     block(f, &b);
+    pl_chain_run(&f->exec, &ws->rows);
     head(f, b.X, (site){m->mtp_hc_head_fn, m->mtp_hc_head_base, m->mtp_hc_head_scale, m->mtp_norm},
          PL_TAP_LAYER_MTP);
 }

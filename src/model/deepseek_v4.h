@@ -24,8 +24,8 @@ typedef struct pl__block {
 
 /* Operators on weights named by slot, over buffers of the workspace (deepseek_v4_parts.c). */
 pl_weight_view pl__view(const pl_forward *f, pl_slot slot);
-void pl__rms_norm(pl_forward *f, pl_slot w, int64_t n, const void *x, void *y);
-void pl__quantise(pl_forward *f, int64_t n, int64_t dim, const void *x, void *q);
+void pl__rms_norm(const pl_forward *f, pl_chain *c, pl_slot w, const void *x, void *y);
+void pl__quantise(const pl_forward *f, pl_chain *c, int64_t dim, const void *x, void *q);
 
 /* y = W x for every token of the step; x is act rows where W is BF16, else quantised rows. */
 pl_linear_job pl__linear(const pl_forward *f, pl_slot w, const void *x, void *y, pl_linear_out out);
@@ -49,6 +49,7 @@ void pl__add_experts(pl_forward *f);
 
 /* Fills the per-step arrays of the workspace; `mtp`: positions of the mtp block. */
 void pl__step_begin(pl_forward *f, bool mtp);
+bool pl__step_has_drafts(const pl_forward *f);
 /* Points ws.seqs at the block's caches. */
 void pl__step_enter(pl_forward *f, const pl__block *b);
 /* Moves the step's window keys into the rings. */
@@ -59,8 +60,13 @@ void pl__gather_streams(const pl_forward *f, const void *streams, const int32_t 
 /* n_sel from a selection that a hook may have changed. */
 void pl__recount_selection(pl_forward *f);
 
-/* Turns the rows in ws.main and ws.index into finished entries and keys (deepseek_v4_compress.c). */
-void pl__compress(pl_forward *f, const pl__block *b);
+/* The compressors of a block, from the rows in ws.main and ws.index to finished entries and keys
+ * (deepseek_v4_compress.c). Each appends to ws.side[0] and [1], which have to be run before the next one is called. */
+void pl__compress_replay(pl_forward *f, const pl__block *b);
+void pl__compress_sure(pl_forward *f, const pl__block *b);
+/* Nothing in a step without drafts. */
+void pl__compress_drafts(pl_forward *f, const pl__block *b);
+void pl__compress_finish(pl_forward *f, const pl__block *b);
 
 /* Sorts (token, expert) pairs by expert (deepseek_v4_experts.c): pairs of expert e are rows
  * expert_begin[e] .. expert_begin[e + 1] - 1, the shared expert's begin at expert_begin[E]. */
@@ -74,7 +80,7 @@ int pl__expert_rows(const pl_forward *f, pl__row_range ranges[2]);
 int32_t pl__linear_experts_up(const pl_forward *f, const pl__block *b, pl_linear_job *jobs);
 int32_t pl__linear_experts_down(const pl_forward *f, const pl__block *b, pl_linear_job *jobs);
 
-/* Call the hook, if there is one. */
+/* Call the hook, if there is one, after ws.rows has been run. */
 void pl__tap(pl_forward *f, const pl__block *b, pl_tap tap, pl_tap_kind kind, int64_t cols,
              void *data);
 void pl__tap_logits(pl_forward *f, int32_t layer);

@@ -17,6 +17,7 @@ typedef struct compressor {
     int64_t row_bytes; /* of kv and gate */
     pl_slot ape, norm;
     pl_compress_ws *ws;
+    pl_chain *chain;
 } compressor;
 
 static pl_compressor_state *state_of(const compressor *c, int32_t s)
@@ -31,16 +32,15 @@ static uint8_t *pooled_at(const compressor *c, int64_t entry)
     return (uint8_t *)c->ws->pooled + entry * c->dim * c->f->exec.ops->act_bytes;
 }
 
-static void run_jobs(const compressor *c, int32_t n_jobs)
+static void append_jobs(const compressor *c, int32_t n_jobs)
 {
-    pl_run_compress(&c->f->exec,
-                    &(pl_compress_args){
-                        .ratio = c->ratio,
-                        .dim = c->dim,
-                        .ape = pl__view(c->f, c->ape),
-                        .jobs = c->ws->job,
-                    },
-                    n_jobs);
+    pl_chain_begin(c->chain, n_jobs);
+    pl_chain_compress(c->chain, &(pl_compress_args){
+                                    .ratio = c->ratio,
+                                    .dim = c->dim,
+                                    .ape = pl__view(c->f, c->ape),
+                                    .jobs = c->ws->job,
+                                });
 }
 
 /* Drafts that the last step left pending and that were kept. Their entries exist already: what comes out
@@ -66,7 +66,7 @@ static void replay(const compressor *c)
         };
         at += state->n / c->ratio - state->n_settled / c->ratio;
     }
-    run_jobs(c, n_jobs);
+    append_jobs(c, n_jobs);
 }
 
 /* The job of `n` rows from row `row` of the step on, whose entries go to `entry` on. */
@@ -104,7 +104,7 @@ static void push_sure(const compressor *c)
             rows_job(c, state_of(c, s)->state, seq->first, n, c->f->ws.seqs[s].start, at);
         at += n_finished(c, s, seq->n);
     }
-    run_jobs(c, n_jobs);
+    append_jobs(c, n_jobs);
 }
 
 static void push_drafts(const compressor *c)
@@ -129,7 +129,7 @@ static void push_drafts(const compressor *c)
         }
         at += n_finished(c, s, seq->n);
     }
-    run_jobs(c, n_jobs);
+    append_jobs(c, n_jobs);
 }
 
 /* Positions and places of the entries that this step finishes; returns their number. */
@@ -154,26 +154,18 @@ static void finish(const compressor *c)
 {
     pl_compress_ws *ws = c->ws;
     pl_angles angles = {ws->cos, ws->sin};
-    int64_t n = address(c);
-    const pl_exec *x = &c->f->exec;
 
-    pl__rms_norm(c->f, c->norm, n, ws->pooled, ws->pooled);
-    pl_run_rope_angles(x, &(pl_rope_angles_args){c->f->freq[1], ws->position, ws->cos, ws->sin}, n);
+    pl_chain_begin(c->chain, address(c));
+    pl__rms_norm(c->f, c->chain, c->norm, ws->pooled, ws->pooled);
+    pl_chain_rope_angles(c->chain,
+                         &(pl_rope_angles_args){c->f->freq[1], ws->position, ws->cos, ws->sin});
     if (c->is_index)
-        pl_run_key_store(x, &(pl_key_store_args){ws->pooled, angles, ws->dest}, n);
+        pl_chain_key_store(c->chain, &(pl_key_store_args){ws->pooled, angles, ws->dest});
     else
-        pl_run_kv_store(x, &(pl_kv_store_args){ws->pooled, angles, ws->dest}, n);
+        pl_chain_kv_store(c->chain, &(pl_kv_store_args){ws->pooled, angles, ws->dest});
 }
 
-static void compress(const compressor *c)
-{
-    replay(c);
-    push_sure(c);
-    push_drafts(c);
-    finish(c);
-}
-
-void pl__compress(pl_forward *f, const pl__block *b)
+static void for_each(pl_forward *f, const pl__block *b, void (*append)(const compressor *))
 {
     const pl_layer_slots *w = b->w;
     compressor c = {
@@ -181,13 +173,16 @@ void pl__compress(pl_forward *f, const pl__block *b)
         .b = b,
         .ratio = w->ratio,
         .dim = PL_HEAD_DIM,
-        .row_bytes = (int64_t)pl_compressor_width(w->ratio, PL_HEAD_DIM) * f->exec.ops->acc_bytes,
         .ape = w->comp_ape,
         .norm = w->comp_norm,
         .ws = &f->ws.main,
+        .chain = &f->ws.side[0],
     };
 
-    compress(&c);
+    if (!w->ratio)
+        return;
+    c.row_bytes = (int64_t)pl_compressor_width(w->ratio, PL_HEAD_DIM) * f->exec.ops->acc_bytes;
+    append(&c);
     if (w->ratio != 4)
         return;
     c.is_index = true;
@@ -196,5 +191,26 @@ void pl__compress(pl_forward *f, const pl__block *b)
     c.ape = w->index_comp_ape;
     c.norm = w->index_comp_norm;
     c.ws = &f->ws.index;
-    compress(&c);
+    c.chain = &f->ws.side[1];
+    append(&c);
+}
+
+void pl__compress_replay(pl_forward *f, const pl__block *b)
+{
+    for_each(f, b, replay);
+}
+
+void pl__compress_sure(pl_forward *f, const pl__block *b)
+{
+    for_each(f, b, push_sure);
+}
+
+void pl__compress_drafts(pl_forward *f, const pl__block *b)
+{
+    for_each(f, b, push_drafts);
+}
+
+void pl__compress_finish(pl_forward *f, const pl__block *b)
+{
+    for_each(f, b, finish);
 }

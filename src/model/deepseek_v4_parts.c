@@ -9,32 +9,28 @@ pl_weight_view pl__view(const pl_forward *f, pl_slot slot)
     return pl_weights_view(f->weights, slot);
 }
 
-void pl__rms_norm(pl_forward *f, pl_slot w, int64_t n, const void *x, void *y)
+void pl__rms_norm(const pl_forward *f, pl_chain *c, pl_slot w, const void *x, void *y)
 {
     pl_weight_view view = pl__view(f, w);
 
-    pl_run_rms_norm(&f->exec,
-                    &(pl_rms_norm_args){
-                        .w = view,
-                        .eps = f->config->rms_norm_eps,
-                        .dim = view.cols,
-                        .x = x,
-                        .y = y,
-                    },
-                    n);
+    pl_chain_rms_norm(c, &(pl_rms_norm_args){
+                             .w = view,
+                             .eps = f->config->rms_norm_eps,
+                             .dim = view.cols,
+                             .x = x,
+                             .y = y,
+                         });
 }
 
-void pl__quantise(pl_forward *f, int64_t n, int64_t dim, const void *x, void *q)
+void pl__quantise(const pl_forward *f, pl_chain *c, int64_t dim, const void *x, void *q)
 {
-    pl_run_quantise(&f->exec,
-                    &(pl_quantise_args){
-                        .dim = dim,
-                        .x = x,
-                        .x_stride = dim * f->exec.ops->act_bytes,
-                        .q = q,
-                        .q_stride = pl__quant_row_bytes(f->exec.ops, dim),
-                    },
-                    n);
+    pl_chain_quantise(c, &(pl_quantise_args){
+                             .dim = dim,
+                             .x = x,
+                             .x_stride = dim * f->exec.ops->act_bytes,
+                             .q = q,
+                             .q_stride = pl__quant_row_bytes(f->exec.ops, dim),
+                         });
 }
 
 pl_state *pl__state(const pl_forward *f, int32_t s)
@@ -109,15 +105,24 @@ void pl__step_begin(pl_forward *f, bool mtp)
             ws->step_dest[seq->first + i] = (pl_row_dest){&ws->step, seq->first + i};
         }
     }
+    for (int i = 0; i < 3; i++)
+        pl_chain_begin(&ws->side[i], 0);
+    pl_chain_begin(&ws->rows, step->n_tokens);
     for (int comp = 0; comp < 2; comp++)
-        pl_run_rope_angles(&f->exec,
-                           &(pl_rope_angles_args){
-                               .freq = f->freq[comp],
-                               .position = ws->position,
-                               .cos = ws->cos[comp],
-                               .sin = ws->sin[comp],
-                           },
-                           step->n_tokens);
+        pl_chain_rope_angles(&ws->rows, &(pl_rope_angles_args){
+                                            .freq = f->freq[comp],
+                                            .position = ws->position,
+                                            .cos = ws->cos[comp],
+                                            .sin = ws->sin[comp],
+                                        });
+}
+
+bool pl__step_has_drafts(const pl_forward *f)
+{
+    for (int32_t s = 0; s < f->step->n_seqs; s++)
+        if (f->step->seqs[s].n_draft)
+            return true;
+    return false;
 }
 
 void pl__step_enter(pl_forward *f, const pl__block *b)
@@ -168,6 +173,7 @@ void pl__recount_selection(pl_forward *f)
 
 static void visit(pl_forward *f, pl_tap_view view)
 {
+    pl_chain_run(&f->exec, &f->ws.rows);
     view.step = f->step;
     view.ops = f->exec.ops;
     f->hooks->visit(f->hooks->user, &view);

@@ -124,17 +124,15 @@ void pl__add_experts(pl_forward *f)
         pl__add_shards(f, c->n_experts, shared, ws->out);
         return;
     }
-    pl_run_moe_sum(&f->exec,
-                   &(pl_moe_sum_args){
-                       .dim = c->hidden_size,
-                       .top_k = c->n_experts_per_tok,
-                       .n_experts = c->n_experts,
-                       .n_shards = c->o_groups,
-                       .y = ws->y,
-                       .rows = ws->token_rows,
-                       .ids = ws->token_ids,
-                       .shared = shared,
-                       .f = ws->out,
-                   },
-                   f->step->n_tokens);
+    pl_chain_moe_sum(&ws->rows, &(pl_moe_sum_args){
+                                    .dim = c->hidden_size,
+                                    .top_k = c->n_experts_per_tok,
+                                    .n_experts = c->n_experts,
+                                    .n_shards = c->o_groups,
+                                    .y = ws->y,
+                                    .rows = ws->token_rows,
+                                    .ids = ws->token_ids,
+                                    .shared = shared,
+                                    .f = ws->out,
+                                });
 }

@@ -79,6 +79,9 @@ typedef struct pl_workspace {
     void *logits; /* acc [max_logits][V] */
 
     pl_linear_job *jobs; /* [max_jobs] */
+
+    /* What the step's tokens go through next, and what can run beside it: compressors, indexer's, window keys. */
+    pl_chain rows, side[3];
 } pl_workspace;
 
 /* One rank's pass; those of all ranks of the process are an array, and pl_forward_init gives out the first. */

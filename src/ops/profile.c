@@ -61,27 +61,26 @@ static double busy_of(const pl_profile *p)
     return sum;
 }
 
-/* Wall time of a run of linear layers, by kind. */
+/* Wall time of a run, by operator. */
 static void share_out(pl_profile *p, double wall)
 {
-    double kind[PL_PROFILE_N_LINEAR] = {0}, sum = 0;
+    double of[PL_PROFILE_COUNT] = {0}, sum = 0;
 
     for (int w = 0; w < p->n_workers; w++)
-        for (int k = 0; k < PL_PROFILE_N_LINEAR; k++) {
-            kind[k] += p->worker[w].linear_ns[k];
-            sum += p->worker[w].linear_ns[k];
-            p->worker[w].linear_ns[k] = 0;
+        for (int op = 0; op < PL_PROFILE_COUNT; op++) {
+            of[op] += p->worker[w].op_ns[op];
+            sum += p->worker[w].op_ns[op];
+            p->worker[w].op_ns[op] = 0;
         }
-    for (int k = 0; k < PL_PROFILE_N_LINEAR; k++) {
-        if (!(kind[k] > 0))
+    for (int op = 0; op < PL_PROFILE_COUNT; op++) {
+        if (!(of[op] > 0))
             continue;
-        p->op[PL_PROFILE_LINEAR + k].calls++;
-        p->op[PL_PROFILE_LINEAR + k].wall_ns += wall * kind[k] / sum;
+        p->op[op].calls += op >= (int)PL_PROFILE_LINEAR;
+        p->op[op].wall_ns += wall * of[op] / sum;
     }
 }
 
-void pl__profile_run(pl_profile *p, pl_profile_op op, pl_pool *pool, int64_t n_tiles,
-                     pl_pool_fn *fn, void *user)
+void pl__profile_run(pl_profile *p, pl_pool *pool, int64_t n_tiles, pl_pool_fn *fn, void *user)
 {
     struct timed t = {p, fn, user};
     const double busy = busy_of(p), begin = pl__profile_now();
@@ -95,10 +94,5 @@ void pl__profile_run(pl_profile *p, pl_profile_op op, pl_pool *pool, int64_t n_t
         p->region_ns += wall;
         p->busy_ns += busy_of(p) - busy;
     }
-    if (op == (pl_profile_op)PL_PROFILE_LINEAR) {
-        share_out(p, wall);
-        return;
-    }
-    p->op[op].calls++;
-    p->op[op].wall_ns += wall;
+    share_out(p, wall);
 }

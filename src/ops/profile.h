@@ -26,21 +26,19 @@ typedef enum pl_profile_op {
 
 enum {
     PL_PROFILE_LINEAR = PL_PROFILE_linear_bf16,
-    PL_PROFILE_N_LINEAR = PL_PROFILE_COUNT - PL_PROFILE_linear_bf16
 };
 
 typedef struct pl_profile_entry {
     int64_t calls;
-    /* Until the last worker was done. A run of several kinds of linear layers is shared out by what its workers
-     * spent on each. */
+    /* Until the last worker was done. A run of several operators is shared out by what its workers spent on each. */
     double wall_ns;
 } pl_profile_entry;
 
 /* One worker's; on cache lines of its own. */
 typedef struct pl_profile_worker {
     double busy_ns;
-    double linear_ns[PL_PROFILE_N_LINEAR]; /* of the run that is going on */
-    char apart[128 - sizeof(double) * (1 + PL_PROFILE_N_LINEAR)];
+    double op_ns[PL_PROFILE_COUNT]; /* of the run that is going on */
+    char apart[128];
 } pl_profile_worker;
 
 typedef struct pl_profile {
@@ -64,8 +62,8 @@ const char *pl_profile_name(pl_profile_op op);
 
 double pl__profile_now(void);
 
-/* pl_pool_run under the clock. For op PL_PROFILE_LINEAR the tiles fill in linear_ns themselves. */
-void pl__profile_run(pl_profile *p, pl_profile_op op, pl_pool *pool, int64_t n_tiles,
-                     pl_pool_fn *fn, void *user);
+/* pl_pool_run under the clock. Tiles fill in op_ns themselves; calls are the caller's to count, those of linear layers
+ * apart, of which each kind that was run counts as one. */
+void pl__profile_run(pl_profile *p, pl_pool *pool, int64_t n_tiles, pl_pool_fn *fn, void *user);
 
 #endif

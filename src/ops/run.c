@@ -1,11 +1,16 @@
-/* Operators over the pool: a range of units is cut into tiles, a few per worker so that uneven ones even
- * out, none so small that handing it over costs more than running it: what is too little for two tiles runs
- * on the calling thread. Which tile a unit lands in never matters to the bits. */
+/* Operators over the pool: what can run side by side, chains of operators and lists of linear layers, is cut into tiles,
+ * a few per worker so that uneven ones even out, none so small that handing it over costs more than running it: what is
+ * too little for two tiles runs on the calling thread. Which tile a unit lands in never matters to the bits. */
 #include "ops/run.h"
+
+#include <assert.h>
+
+#include "ops/run_internal.h"
 
 enum {
     TILES_PER_WORKER = 4,
     TILE_STEPS = 32768, /* multiply-adds or so, a few microseconds of vector code */
+    MATRIX_ROWS = 16,   /* rows of a tile that reads a whole matrix, where there are as many */
 };
 
 void pl_exec_layout(pl_exec *x, pl_arena *arena, const pl_ops *ops, int n_workers,
@@ -22,97 +27,31 @@ void pl_exec_layout(pl_exec *x, pl_arena *arena, const pl_ops *ops, int n_worker
     }
 }
 
-/* Units of a tile; `steps` is what one unit costs. */
-static int64_t grain_of(const pl_exec *x, int64_t units, int64_t steps)
-{
-    int64_t tiles = (int64_t)pl_pool_n_workers(x->pool) * TILES_PER_WORKER;
-    int64_t grain = (units + tiles - 1) / tiles, least = TILE_STEPS / (steps > 0 ? steps : 1);
+/* Links over a range of rows, or of the units that all of them count in; or a list of linear layers. Its tiles follow
+ * those of the part before. */
+typedef struct part {
+    const pl_link *links; /* NULL: linear layers */
+    int32_t n_links;
+    bool by_row;
+    int64_t units, steps; /* steps of a unit */
+    int64_t least;        /* units of a tile */
+    int64_t together;     /* of which it has a multiple */
+    int64_t grain, first_tile, n_tiles;
+} part;
 
-    grain = grain > least ? grain : least;
-    return grain > 0 ? grain : 1;
-}
+/* The jobs' tiles of 16 rows stand in one row; job->first_unit is where a job's begin. */
+typedef struct linear_list {
+    const pl_linear_job *jobs;
+    int32_t n_jobs;
+    int64_t units;
+} linear_list;
 
-typedef struct run {
+typedef struct region {
     const pl_exec *x;
-    const void *args;
-    int64_t units, grain;
-} run;
-
-static void run_tiles(const pl_exec *x, pl_profile_op op, int64_t n_tiles, pl_pool_fn *fn,
-                      void *user)
-{
-    if (x->profile)
-        pl__profile_run(x->profile, op, x->pool, n_tiles, fn, user);
-    else
-        pl_pool_run(x->pool, n_tiles, fn, user);
-}
-
-/* Heads of a token that one tile should take together, since they share what is prepared of its keys: half of them
- * again and again while there are more than kernels take at once, or fewer pieces than workers. */
-static int64_t heads_together(const pl_exec *x, int64_t units, int64_t n_heads)
-{
-    enum { MOST = 32, LEAST = 4 };
-    int64_t n = n_heads;
-
-    while (n > MOST || (n > LEAST && units / n < pl_pool_n_workers(x->pool)))
-        n = (n + 1) / 2;
-    return n;
-}
-
-/* Tiles are multiples of `together` units. */
-static void run_units(const pl_exec *x, pl_profile_op op, pl_pool_fn *fn, const void *args,
-                      int64_t units, int64_t steps, int64_t together)
-{
-    int64_t grain = grain_of(x, units, steps);
-    run r = {x, args, units, (grain + together - 1) / together * together};
-
-    if (units > 0)
-        run_tiles(x, op, (units + r.grain - 1) / r.grain, fn, &r);
-}
-
-/* pl_run_NAME: `count` units of about `steps` each, expressions of a and n (which is not 0). */
-#define PL_DEFINE_RUN(op, count, steps) PL_DEFINE_RUN_BY(op, count, steps, 1)
-#define PL_DEFINE_RUN_BY(op, count, steps, together)                                   \
-    static void op##_tile(void *user, int64_t tile, int worker)                        \
-    {                                                                                  \
-        const run *r = user;                                                           \
-        int64_t begin = tile * r->grain, end = begin + r->grain;                       \
-                                                                                       \
-        r->x->ops->op(&r->x->env[worker], (const pl_##op##_args *)r->args, begin,      \
-                      end < r->units ? end : r->units);                                \
-    }                                                                                  \
-    void pl_run_##op(const pl_exec *x, const pl_##op##_args *a, int64_t n)             \
-    {                                                                                  \
-        if (n > 0)                                                                     \
-            run_units(x, PL_PROFILE_##op, op##_tile, a, (count), (steps), (together)); \
-    }
-
-PL_DEFINE_RUN(embed, n, a->n_copies * a->embed.cols)
-PL_DEFINE_RUN(hc_dots, n *(a->fn.rows + 1), a->fn.cols)
-PL_DEFINE_RUN(hc_pre, n, 4 * a->dim + 4096)
-PL_DEFINE_RUN(hc_post, n, 20 * a->dim)
-PL_DEFINE_RUN(hc_head, n, 4 * a->dim)
-PL_DEFINE_RUN(mtp_join, n, 4 * a->dim)
-PL_DEFINE_RUN(rms_norm, n, 4 * a->dim)
-PL_DEFINE_RUN(rope_angles, n, 2048)
-PL_DEFINE_RUN(q_norm_rope, n * a->n_heads, 4 * PL_HEAD_DIM)
-PL_DEFINE_RUN(unrope, n * a->n_heads, PL_HEAD_DIM)
-PL_DEFINE_RUN(quantise, n, 4 * a->dim)
-PL_DEFINE_RUN(kv_store, n, 4 * PL_HEAD_DIM)
-PL_DEFINE_RUN_BY(attention, n * a->n_heads, 2 * PL_WINDOW * PL_HEAD_DIM,
-                 heads_together(x, n * a->n_heads, a->n_heads))
-PL_DEFINE_RUN(compress, n *(a->dim / PL_COMPRESS_TILE), 64 * PL_COMPRESS_TILE * a->jobs[0].n)
-PL_DEFINE_RUN(key_store, n, 16 * PL_INDEX_DIM)
-PL_DEFINE_RUN(index_query, n * a->n_heads, 16 * PL_INDEX_DIM)
-PL_DEFINE_RUN(index_topk, n * a->n_parts,
-              (a->position[0] / 4 / a->n_parts + 1) * (int64_t)a->n_heads * PL_INDEX_DIM)
-PL_DEFINE_RUN(index_merge, n, 64 * a->n_parts * a->topk)
-PL_DEFINE_RUN(route, n, 64 * a->n_experts)
-PL_DEFINE_RUN(route_weights, n, 16 * a->top_k)
-PL_DEFINE_RUN(swiglu, n, 32 * a->dim)
-PL_DEFINE_RUN(moe_sum, n, (a->top_k + 1) * a->dim)
-PL_DEFINE_RUN(moe_parts, n, (a->top_k + 1) * a->dim)
-PL_DEFINE_RUN(shard_sum, n, (a->n_shards + 1) * a->dim)
+    linear_list linear;
+    int32_t n_parts;
+    part part[PL_TOGETHER_CHAINS + 1];
+} region;
 
 static pl_linear_fn *linear_of(const pl_ops *ops, const pl_linear_job *job)
 {
@@ -127,7 +66,7 @@ static pl_linear_fn *linear_of(const pl_ops *ops, const pl_linear_job *job)
     }
 }
 
-static pl_profile_op kind_of(const pl_linear_job *job)
+pl_profile_op pl__linear_op(const pl_linear_job *job)
 {
     switch (job->w.format) {
     case PL_WEIGHT_FP8_E8M0:
@@ -140,34 +79,6 @@ static pl_profile_op kind_of(const pl_linear_job *job)
     }
 }
 
-/* The jobs' tiles of 16 rows stand in one row; job->first_unit is where a job's begin. */
-typedef struct linear_run {
-    const pl_exec *x;
-    const pl_linear_job *jobs;
-    int32_t n_jobs;
-    int64_t units, grain;
-} linear_run;
-
-static int64_t job_end(const linear_run *r, int32_t j)
-{
-    return j + 1 < r->n_jobs ? r->jobs[j + 1].first_unit : r->units;
-}
-
-/* The job that unit u belongs to. */
-static int32_t find_job(const linear_run *r, int64_t u)
-{
-    int32_t lo = 0, hi = r->n_jobs - 1;
-
-    while (lo < hi) {
-        int32_t mid = (lo + hi + 1) / 2;
-        if (r->jobs[mid].first_unit <= u)
-            lo = mid;
-        else
-            hi = mid - 1;
-    }
-    return lo;
-}
-
 static void run_rows(const pl_exec *x, int worker, const pl_linear_job *job, int64_t begin,
                      int64_t end)
 {
@@ -175,39 +86,296 @@ static void run_rows(const pl_exec *x, int worker, const pl_linear_job *job, int
 
     linear_of(x->ops, job)(&x->env[worker], job, begin, end);
     if (x->profile)
-        x->profile->worker[worker].linear_ns[kind_of(job) - PL_PROFILE_LINEAR] +=
-            pl__profile_now() - from;
+        x->profile->worker[worker].op_ns[pl__linear_op(job)] += pl__profile_now() - from;
 }
 
-static void linear_tile(void *user, int64_t tile, int worker)
+static int64_t job_end(const linear_list *l, int32_t j)
 {
-    const linear_run *r = user;
-    int64_t begin = tile * r->grain, end = begin + r->grain;
+    return j + 1 < l->n_jobs ? l->jobs[j + 1].first_unit : l->units;
+}
 
-    end = end < r->units ? end : r->units;
-    for (int32_t j = find_job(r, begin); begin < end; j++) {
-        const pl_linear_job *job = &r->jobs[j];
-        int64_t stop = job_end(r, j) < end ? job_end(r, j) : end;
+/* The job that unit u belongs to. */
+static int32_t find_job(const linear_list *l, int64_t u)
+{
+    int32_t lo = 0, hi = l->n_jobs - 1;
+
+    while (lo < hi) {
+        int32_t mid = (lo + hi + 1) / 2;
+        if (l->jobs[mid].first_unit <= u)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}
+
+static void run_jobs(const pl_exec *x, int worker, const linear_list *l, int64_t begin, int64_t end)
+{
+    for (int32_t j = find_job(l, begin); begin < end; j++) {
+        const pl_linear_job *job = &l->jobs[j];
+        int64_t stop = job_end(l, j) < end ? job_end(l, j) : end;
 
         if (stop > begin)
-            run_rows(r->x, worker, job, begin - job->first_unit, stop - job->first_unit);
+            run_rows(x, worker, job, begin - job->first_unit, stop - job->first_unit);
         begin = stop > begin ? stop : begin;
     }
 }
 
-void pl_run_linear(const pl_exec *x, pl_linear_job *jobs, int32_t n_jobs)
+/* Some of the tokens of a linear layer. */
+static void run_tokens(const pl_exec *x, int worker, pl_linear_job job, int64_t begin, int64_t end)
 {
-    linear_run r = {x, jobs, n_jobs, 0, 0};
-    int64_t steps = 0;
+    job.x = (const uint8_t *)job.x + begin * job.x_stride;
+    job.y = (uint8_t *)job.y + begin * job.y_stride;
+    job.n = (int32_t)(end - begin);
+    run_rows(x, worker, &job, 0, (job.n_rows + PL_TILE_ROWS - 1) / PL_TILE_ROWS);
+}
+
+static void call(const pl_ops *ops, const pl_op_env *env, const pl_link *l, int64_t begin,
+                 int64_t end)
+{
+    switch (l->op) {
+#define PL_CALL(name, unit, per, steps)            \
+    case PL_PROFILE_##name:                        \
+        ops->name(env, &l->args.name, begin, end); \
+        break;
+        PL_OPERATOR_MAP(PL_CALL)
+#undef PL_CALL
+    default:
+        assert(!"no operator over rows");
+    }
+}
+
+static void run_link(const pl_exec *x, int worker, const pl_link *l, int64_t begin, int64_t end)
+{
+    double from;
+
+    if (l->unit == PL_UNIT_MATRIX) {
+        run_tokens(x, worker, l->args.linear, begin, end);
+        return;
+    }
+    from = x->profile ? pl__profile_now() : 0;
+    call(x->ops, &x->env[worker], l, begin, end);
+    if (x->profile)
+        x->profile->worker[worker].op_ns[l->op] += pl__profile_now() - from;
+}
+
+static void run_part(const region *r, const part *p, int64_t begin, int64_t end, int worker)
+{
+    if (!p->links)
+        run_jobs(r->x, worker, &r->linear, begin, end);
+    for (int32_t i = 0; i < p->n_links; i++) {
+        const int64_t per = p->by_row ? p->links[i].per : 1;
+
+        run_link(r->x, worker, &p->links[i], begin * per, end * per);
+    }
+}
+
+static void tile_of(void *user, int64_t tile, int worker)
+{
+    const region *r = user;
+    const part *p = r->part;
+    int64_t begin, end;
+
+    while (tile >= p->first_tile + p->n_tiles)
+        p++;
+    begin = (tile - p->first_tile) * p->grain;
+    end = begin + p->grain;
+    run_part(r, p, begin, end < p->units ? end : p->units, worker);
+}
+
+/* All of it, on one worker. */
+static void whole(void *user, int64_t tile, int worker)
+{
+    const region *r = user;
+
+    for (int32_t i = 0; i < r->n_parts; i++)
+        run_part(r, &r->part[i], 0, r->part[i].units, worker);
+}
+
+/* Tiles of a part by its share of all steps. Returns the first tile behind it. */
+static int64_t cut(part *p, int64_t first_tile, double share, int64_t tiles)
+{
+    const int64_t wanted = (int64_t)((double)tiles * share + 0.5), mine = wanted > 1 ? wanted : 1;
+    const int64_t small = TILE_STEPS / (p->steps > 0 ? p->steps : 1);
+
+    p->grain = (p->units + mine - 1) / mine;
+    p->grain = p->grain > small ? p->grain : small;
+    p->grain = p->grain > p->least ? p->grain : p->least;
+    p->grain = (p->grain + p->together - 1) / p->together * p->together;
+    p->first_tile = first_tile;
+    p->n_tiles = (p->units + p->grain - 1) / p->grain;
+    return first_tile + p->n_tiles;
+}
+
+static void run_region(region *r)
+{
+    const pl_exec *x = r->x;
+    const int64_t tiles = (int64_t)pl_pool_n_workers(x->pool) * TILES_PER_WORKER;
+    double steps = 0;
+    int64_t n = 0;
+
+    for (int32_t i = 0; i < r->n_parts; i++)
+        steps += (double)r->part[i].units * (double)r->part[i].steps;
+    for (int32_t i = 0; i < r->n_parts; i++) {
+        part *p = &r->part[i];
+        n = cut(p, n, (double)p->units * (double)p->steps / (steps > 1 ? steps : 1), tiles);
+    }
+    if (n == 0)
+        return;
+    if (steps < 2.0 * TILE_STEPS)
+        n = 1;
+    if (x->profile)
+        pl__profile_run(x->profile, x->pool, n, n > 1 ? tile_of : whole, r);
+    else
+        pl_pool_run(x->pool, n, n > 1 ? tile_of : whole, r);
+}
+
+static void count_calls(const pl_exec *x, const pl_link *links, int32_t n_links)
+{
+    for (int32_t i = 0; x->profile && i < n_links; i++)
+        x->profile->op[links[i].op].calls += links[i].unit != PL_UNIT_MATRIX;
+}
+
+static bool has_matrix(const pl_link *links, int32_t n_links)
+{
+    for (int32_t i = 0; i < n_links; i++)
+        if (links[i].unit == PL_UNIT_MATRIX)
+            return true;
+    return false;
+}
+
+/* Heads of a token that one tile should take together, since attention shares among them what it prepares of the token's
+ * keys: half of them again and again while there are more than kernels take at once, or fewer pieces than workers. */
+static int64_t heads_together(const pl_exec *x, const pl_link *links, int32_t n_links,
+                              int64_t units)
+{
+    enum { MOST = 32, LEAST = 4 };
+    bool shared = false;
+    int64_t n = links->per;
+
+    for (int32_t i = 0; i < n_links; i++)
+        shared |= links[i].op == PL_PROFILE_attention;
+    while (shared && (n > MOST || (n > LEAST && units / n < pl_pool_n_workers(x->pool))))
+        n = (n + 1) / 2;
+    return shared ? n : 1;
+}
+
+static void add_links(region *r, const pl_link *links, int32_t n_links, int64_t n, bool by_row)
+{
+    const int64_t workers = pl_pool_n_workers(r->x->pool), share = (n + workers - 1) / workers;
+    part *p = &r->part[r->n_parts];
+
+    if (n <= 0 || n_links == 0)
+        return;
+    count_calls(r->x, links, n_links);
+    *p = (part){.links = links,
+                .n_links = n_links,
+                .by_row = by_row,
+                .units = n,
+                .least = 1,
+                .together = 1};
+    if (!by_row) {
+        p->units *= links->per;
+        p->together = heads_together(r->x, links, n_links, p->units);
+    }
+    for (int32_t i = 0; i < n_links; i++)
+        p->steps += (by_row ? links[i].per : 1) * links[i].steps;
+    if (has_matrix(links, n_links))
+        p->least = share < MATRIX_ROWS ? share : MATRIX_ROWS;
+    r->n_parts++;
+}
+
+static void add_linear(region *r, pl_linear_job *jobs, int32_t n_jobs)
+{
+    int64_t steps = 0, units = 0;
 
     for (int32_t j = 0; j < n_jobs; j++) {
-        jobs[j].first_unit = r.units;
+        jobs[j].first_unit = units;
         if (jobs[j].n > 0)
-            r.units += (jobs[j].n_rows + PL_TILE_ROWS - 1) / PL_TILE_ROWS;
+            units += (jobs[j].n_rows + PL_TILE_ROWS - 1) / PL_TILE_ROWS;
         steps += jobs[j].n_rows * jobs[j].w.cols * jobs[j].n;
     }
-    r.grain = grain_of(x, r.units, r.units ? steps / r.units : 0);
-    if (r.units > 0)
-        run_tiles(x, (pl_profile_op)PL_PROFILE_LINEAR, (r.units + r.grain - 1) / r.grain,
-                  linear_tile, &r);
+    if (!units)
+        return;
+    r->linear = (linear_list){jobs, n_jobs, units};
+    r->part[r->n_parts++] =
+        (part){.units = units, .steps = steps / units, .least = 1, .together = 1};
+}
+
+void pl_run_linear(const pl_exec *x, pl_linear_job *jobs, int32_t n_jobs)
+{
+    region r = {.x = x};
+
+    add_linear(&r, jobs, n_jobs);
+    run_region(&r);
+}
+
+static bool is_of_one_unit(const pl_link *links, int32_t n_links)
+{
+    for (int32_t i = 1; i < n_links; i++)
+        if (links[i].unit != links->unit || links[i].per != links->per)
+            return false;
+    return links->unit != PL_UNIT_MATRIX;
+}
+
+void pl__run_links(const pl_exec *x, const pl_link *links, int32_t n_links, int64_t n)
+{
+    region r = {.x = x};
+
+    assert(is_of_one_unit(links, n_links));
+    add_links(&r, links, n_links, n, false);
+    run_region(&r);
+}
+
+bool pl_rows_are_many(const pl_exec *x, int64_t n_rows)
+{
+    const int64_t workers = pl_pool_n_workers(x->pool);
+
+    return workers == 1 || n_rows >= 2 * workers;
+}
+
+/* Few rows: as many links at a time as count in the same. */
+static void run_pieces(const pl_exec *x, pl_chain *c)
+{
+    for (int32_t i = 0, n; i < c->n_links; i += n) {
+        n = 1;
+        if (c->link[i].unit == PL_UNIT_MATRIX) {
+            pl_run_linear(x, &c->link[i].args.linear, 1);
+            continue;
+        }
+        while (i + n < c->n_links && is_of_one_unit(c->link + i, n + 1))
+            n++;
+        pl__run_links(x, c->link + i, n, c->n_rows);
+    }
+}
+
+void pl_chain_run(const pl_exec *x, pl_chain *c)
+{
+    region r = {.x = x};
+
+    if (pl_rows_are_many(x, c->n_rows)) {
+        add_links(&r, c->link, c->n_links, c->n_rows, true);
+        run_region(&r);
+    } else {
+        run_pieces(x, c);
+    }
+    c->n_links = 0;
+}
+
+void pl_run_together(const pl_exec *x, pl_chain *const chains[], int32_t n_chains,
+                     pl_linear_job *jobs, int32_t n_jobs)
+{
+    region r = {.x = x};
+
+    assert(n_chains <= PL_TOGETHER_CHAINS);
+    for (int32_t i = 0; i < n_chains; i++) {
+        pl_chain *c = chains[i];
+
+        if (c->n_links)
+            add_links(&r, c->link, c->n_links, c->n_rows, !is_of_one_unit(c->link, c->n_links));
+    }
+    add_linear(&r, jobs, n_jobs);
+    run_region(&r);
+    for (int32_t i = 0; i < n_chains; i++)
+        chains[i]->n_links = 0;
 }

@@ -1,13 +1,14 @@
 /* Running operators over the worker pool: how many units there are, how they are grouped into tiles, and
  * which worker's scratch a tile gets. Bits do not depend on any of it.
  *
- * One function per operator, named like its entry in pl_ops; `n` counts tokens or rows. An operator with
- * few units runs on the calling thread. */
+ * One function per operator, named like its entry in pl_ops; `n` counts tokens or rows. What is too little to share
+ * runs on the calling thread. */
 #ifndef PL_OPS_RUN_H
 #define PL_OPS_RUN_H
 
 #include "base/arena.h"
 #include "base/pool.h"
+#include "ops/chain.h"
 #include "ops/ops.h"
 #include "ops/profile.h"
 
@@ -22,39 +23,29 @@ typedef struct pl_exec {
 void pl_exec_layout(pl_exec *x, pl_arena *arena, const pl_ops *ops, int n_workers,
                     const pl_ops_shape *shape);
 
-void pl_run_embed(const pl_exec *x, const pl_embed_args *a, int64_t n);
-void pl_run_hc_dots(const pl_exec *x, const pl_hc_dots_args *a, int64_t n);
-void pl_run_hc_pre(const pl_exec *x, const pl_hc_pre_args *a, int64_t n);
-void pl_run_hc_post(const pl_exec *x, const pl_hc_post_args *a, int64_t n);
-void pl_run_hc_head(const pl_exec *x, const pl_hc_head_args *a, int64_t n);
-void pl_run_mtp_join(const pl_exec *x, const pl_mtp_join_args *a, int64_t n);
-
-void pl_run_rms_norm(const pl_exec *x, const pl_rms_norm_args *a, int64_t n);
-void pl_run_rope_angles(const pl_exec *x, const pl_rope_angles_args *a, int64_t n);
-void pl_run_q_norm_rope(const pl_exec *x, const pl_q_norm_rope_args *a, int64_t n);
-void pl_run_unrope(const pl_exec *x, const pl_unrope_args *a, int64_t n);
-
-void pl_run_quantise(const pl_exec *x, const pl_quantise_args *a, int64_t n);
+/* Everything that the chain's rows go through, and empties it for the next operators of as many rows. One region; more
+ * where rows are few (chain.h). */
+void pl_chain_run(const pl_exec *x, pl_chain *c);
 
 /* All jobs in one parallel region, each by the kernel that its weight and input ask for. Jobs without
  * tokens are fine. */
 void pl_run_linear(const pl_exec *x, pl_linear_job *jobs, int32_t n_jobs);
 
-void pl_run_kv_store(const pl_exec *x, const pl_kv_store_args *a, int64_t n);
-void pl_run_attention(const pl_exec *x, const pl_attention_args *a, int64_t n);
+enum { PL_TOGETHER_CHAINS = 6 };
 
-void pl_run_compress(const pl_exec *x, const pl_compress_args *a, int64_t n_jobs);
-void pl_run_key_store(const pl_exec *x, const pl_key_store_args *a, int64_t n);
+/* At most PL_TOGETHER_CHAINS chains and a list of jobs, none of which needs anything of another, in one region. The
+ * operators of a chain either count all in the same, or it is split by rows however few they are; no linear layers
+ * within. Empties the chains. */
+void pl_run_together(const pl_exec *x, pl_chain *const chains[], int32_t n_chains,
+                     pl_linear_job *jobs, int32_t n_jobs);
 
-void pl_run_index_query(const pl_exec *x, const pl_index_query_args *a, int64_t n);
-void pl_run_index_topk(const pl_exec *x, const pl_index_topk_args *a, int64_t n);
-void pl_run_index_merge(const pl_exec *x, const pl_index_merge_args *a, int64_t n);
+/* Whether so many rows are enough for all workers to share, so that a chain is one region. */
+bool pl_rows_are_many(const pl_exec *x, int64_t n_rows);
 
-void pl_run_route(const pl_exec *x, const pl_route_args *a, int64_t n);
-void pl_run_route_weights(const pl_exec *x, const pl_route_weights_args *a, int64_t n);
-void pl_run_swiglu(const pl_exec *x, const pl_swiglu_args *a, int64_t n);
-void pl_run_moe_sum(const pl_exec *x, const pl_moe_sum_args *a, int64_t n);
-void pl_run_moe_parts(const pl_exec *x, const pl_moe_parts_args *a, int64_t n);
-void pl_run_shard_sum(const pl_exec *x, const pl_shard_sum_args *a, int64_t n);
+/* pl_run_NAME(x, a, n): one operator over n rows. */
+#define PL_RUN_OPERATOR(name, unit, per, steps) \
+    void pl_run_##name(const pl_exec *x, const pl_##name##_args *a, int64_t n);
+PL_OPERATOR_MAP(PL_RUN_OPERATOR)
+#undef PL_RUN_OPERATOR
 
 #endif
