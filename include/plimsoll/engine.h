@@ -69,6 +69,9 @@ typedef struct pl_engine_params {
     /* Requests that may be preempted at once; the plan holds what each has chosen so far. 0: none is ever, and
      * priorities only order who waits. */
     int max_preempted;
+    /* num_speculative_tokens is the most, for which memory is planned; each step has as many drafts as give the most tokens
+     * a second, by what steps were measured to cost and drafts seen to be accepted. Without an mtp block: none. */
+    bool adapt_speculative_tokens;
 } pl_engine_params;
 
 enum { PL_MAX_SPECULATIVE = 8 };
@@ -214,6 +217,9 @@ typedef struct pl_engine_stats {
     pl_speculation speculation;
     const char *load_mode, *load_reason; /* "direct" or "buffered", and why; static text */
     uint64_t preemptions;                /* tokens run again afterwards count as prefill_tokens */
+    bool adapts_depth;                   /* adapt_speculative_tokens */
+    int depth;                           /* drafts that a request gets now, where there is room */
+    uint64_t depth_steps[PL_MAX_SPECULATIVE + 1]; /* steps of choosing requests, by depth */
 } pl_engine_stats;
 
 PL_API pl_engine_stats pl_engine_stats_of(const pl_engine *engine);

@@ -32,7 +32,9 @@ pl_engine_params pl_engine_options_params(const pl_engine_options *o)
         p.max_num_seqs = (int)o->max_num_seqs;
     if (o->max_num_batched_tokens)
         p.max_num_batched_tokens = (int)o->max_num_batched_tokens;
-    p.num_speculative_tokens = (int)o->num_speculative_tokens;
+    p.adapt_speculative_tokens = o->num_speculative_tokens == PL_OPTION_AUTO;
+    p.num_speculative_tokens =
+        p.adapt_speculative_tokens ? PL_MAX_SPECULATIVE : (int)o->num_speculative_tokens;
     p.ranks = (int)o->ranks;
     return p;
 }

@@ -50,8 +50,9 @@ extern const char *const pl_engine_options_loads[];
     {.name = "--max-num-batched-tokens", .kind = PL_OPTION_INT, .value = "N",                        \
      .help = "tokens of one step, also the prefill chunk; default: 512",                             \
      .offset = PL_ENGINE_OPTION_AT(type, field, max_num_batched_tokens), .min = 1, .max = 1 << 20},  \
-    {.name = "--num-speculative-tokens", .kind = PL_OPTION_INT, .value = "K",                        \
-     .help = "drafts of a request in a step, 0 to 8; they change no bit; default: 0",                 \
+    {.name = "--num-speculative-tokens", .kind = PL_OPTION_INT_OR_AUTO, .value = "K|auto",           \
+     .help = "drafts of a request in a step, 0 to 8, or auto: as many as pay, by what steps cost and "  \
+             "drafts bring; no bit changes; default: 0",                                              \
      .offset = PL_ENGINE_OPTION_AT(type, field, num_speculative_tokens), .min = 0,                   \
      .max = PL_MAX_SPECULATIVE},                                                                     \
     {.name = "--ranks", .kind = PL_OPTION_INT, .value = "N",                                         \

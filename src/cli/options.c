@@ -80,17 +80,22 @@ static bool looks_decimal(const char *text)
 
 static pl_status set_int(const pl_option *o, const char *value, void *field, pl_error *err)
 {
+    const bool may_be_auto = o->kind == PL_OPTION_INT_OR_AUTO;
     char *end;
     long long v;
 
+    if (may_be_auto && strcmp(value, "auto") == 0) {
+        *(int64_t *)field = PL_OPTION_AUTO;
+        return PL_OK;
+    }
     errno = 0;
     v = strtoll(value, &end, 10);
     if (!looks_decimal(value) || end == value || *end || errno == ERANGE || v < o->min ||
         v > o->max)
         return pl_error_set(err, PL_ERR_INVALID,
                             "%s: not a whole number in range (got '%s', want %" PRId64 "..%" PRId64
-                            ")",
-                            o->name, value, o->min, o->max);
+                            "%s)",
+                            o->name, value, o->min, o->max, may_be_auto ? " or auto" : "");
     *(int64_t *)field = v;
     return PL_OK;
 }
@@ -154,6 +159,7 @@ static pl_status set_option(const pl_option *o, const char *value, void *options
         *(const char **)field = value;
         return PL_OK;
     case PL_OPTION_INT:
+    case PL_OPTION_INT_OR_AUTO:
         return set_int(o, value, field, err);
     case PL_OPTION_FLOAT:
         return set_float(o, value, field, err);

@@ -7,15 +7,18 @@
 #include "plimsoll/status.h"
 
 typedef enum pl_option_kind {
-    PL_OPTION_FLAG,   /* bool; takes no value */
-    PL_OPTION_STRING, /* const char *, borrowed from argv */
-    PL_OPTION_INT,    /* int64_t within min..max */
-    PL_OPTION_FLOAT,  /* double, finite, within min..max */
+    PL_OPTION_FLAG,        /* bool; takes no value */
+    PL_OPTION_STRING,      /* const char *, borrowed from argv */
+    PL_OPTION_INT,         /* int64_t within min..max */
+    PL_OPTION_INT_OR_AUTO, /* the same, or the word auto: PL_OPTION_AUTO */
+    PL_OPTION_FLOAT,       /* double, finite, within min..max */
     PL_OPTION_BYTES,  /* uint64_t: 1073741824, 512MiB, 64GiB, 1TB; within min..max where max > 0 */
     PL_OPTION_CHOICE, /* const char *, one of `choices` */
     PL_OPTION_CALL,   /* `call` is given every occurrence, in order: for options that repeat */
     PL_OPTION_CALL_MAYBE, /* the same, with NULL for the value where none stands behind a '=' */
 } pl_option_kind;
+
+enum { PL_OPTION_AUTO = -1 };
 
 typedef struct pl_option {
     const char *name; /* "--max-tokens" */

@@ -134,6 +134,9 @@ static void engine_json(pl_out *j, const pl_engine *e, const pl_memory_report *m
     pl_out_uint(j, "steps", s.speculation.steps);
     counts_json(j, "drafted", s.speculation.drafted, k);
     counts_json(j, "accepted", s.speculation.accepted, k);
+    pl_out_bool(j, "auto", s.adapts_depth);
+    pl_out_int(j, "depth", s.depth);
+    counts_json(j, "depth_steps", s.depth_steps, k + 1);
     pl_out_close(j, '{');
     pl_out_open(j, "memory", '{');
     pl_out_uint(j, "plan_bytes", m->plan_bytes);
@@ -210,6 +213,16 @@ static void print_drafts(const pl_speculation *s, uint64_t tokens)
     fprintf(stderr, "; %.2f tokens a step\n", s->steps ? (double)tokens / (double)s->steps : 0.0);
 }
 
+/* How often each number of drafts was chosen. */
+static void print_depths(const pl_engine_stats *s)
+{
+    fprintf(stderr, "drafts a step, chosen by measurement:");
+    for (int k = 0; k <= PL_MAX_SPECULATIVE; k++)
+        if (s->depth_steps[k])
+            fprintf(stderr, " %d in %" PRIu64 " steps,", k, s->depth_steps[k]);
+    fprintf(stderr, " now %d\n", s->depth);
+}
+
 pl_status pl_run_results_print_stats(const pl_run_results *r, pl_error *err)
 {
     const pl_engine_stats s = pl_engine_stats_of(r->engine);
@@ -227,5 +240,7 @@ pl_status pl_run_results_print_stats(const pl_run_results *r, pl_error *err)
             (double)m.plan_bytes / 1e6);
     if (pl_plan_totals_of(pl_engine_plan(r->engine)).num_speculative_tokens > 0)
         print_drafts(&s.speculation, u.completion - (uint64_t)r->n);
+    if (s.adapts_depth)
+        print_depths(&s);
     return PL_OK;
 }

@@ -32,7 +32,7 @@ static bool wants_drafts(const pl_request *r)
 
 static int32_t n_wanted(const drafting *d, const pl_request *r)
 {
-    const int32_t most = d->e->plan->shape.limits.max_draft;
+    const int32_t most = d->e->n_depth;
     int32_t n = d->share < most ? d->share : most;
 
     if (pl__request_is_prefilling(r))

@@ -152,6 +152,7 @@ static pl_status open_with(pl_engine *e, pl_checkpoint *c, const pl_engine_param
     if (e->ranks)
         PL_TRY(pl_forward_set_ranks(e->forward, e->ranks, err));
     pl__requests_init(e);
+    pl__depth_init(e);
     return PL_OK;
 }
 
@@ -251,5 +252,6 @@ pl_engine_stats pl_engine_stats_of(const pl_engine *e)
     s.load_reason = e->load.reason;
     s.running = e->running.n;
     s.queued = e->queue.n;
+    s.depth = e->n_depth;
     return s;
 }

@@ -5,6 +5,7 @@
 #define PL_ENGINE_INTERNAL_H
 
 #include "base/meminfo.h"
+#include "engine/depth.h"
 #include "engine/logits.h"
 #include "engine/plan.h"
 #include "model/digest.h"
@@ -64,6 +65,9 @@ struct pl_engine {
     bool in_step;
     int32_t n_step_tokens, n_step_seqs, n_rows; /* of the step being made */
     pl_engine_stats stats;
+    /* Drafts that requests are to get for the next step, and were to get for this one. */
+    int32_t n_depth, n_depth_before;
+    pl_depth depth;
 };
 
 /* requests.c */
@@ -98,6 +102,7 @@ void pl__snapshot_start(pl_request *r);
 pl_status pl__draft(pl_engine *e, pl_error *err) PL_MUST_CHECK;
 
 /* step.c */
+void pl__depth_init(pl_engine *e);
 bool pl__request_is_prefilling(const pl_request *r);
 pl_state *pl__request_state(const pl_request *r);
 /* The token at a position: of the prompt, an output or a draft. */

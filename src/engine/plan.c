@@ -75,7 +75,9 @@ static pl_status finish(pl_plan *plan, const pl_engine_params *params, pl_error 
 {
     plan->params = *params;
     PL_TRY(check_params(params, &plan->model.config, err));
-    PL_CHECK(params->num_speculative_tokens == 0 || plan->model.has_mtp, err,
+    if (params->adapt_speculative_tokens && !plan->model.has_mtp)
+        plan->params.num_speculative_tokens = 0;
+    PL_CHECK(plan->params.num_speculative_tokens == 0 || plan->model.has_mtp, err,
              "num_speculative_tokens: the checkpoint has no mtp block to draft with (got %d, want "
              "0)",
              params->num_speculative_tokens);

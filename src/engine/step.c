@@ -91,16 +91,25 @@ static void take_some(pl_engine *e, int kinds)
     }
 }
 
-/* Choosing requests, all of which have room, with equal shares of the tokens for drafts; the first ones get what
- * does not divide. */
-static void take_choosing(pl_engine *e, int32_t n_choosing)
+static int32_t n_choosing(const pl_engine *e)
 {
-    const int32_t left = e->plan->shape.limits.max_tokens - n_choosing;
-    const int32_t for_drafts = n_choosing < e->running.n ? left / 2 : left;
+    int32_t n = 0;
+
+    for (const pl_request *r = e->running.first; r; r = r->next)
+        n += !pl__request_is_prefilling(r);
+    return n;
+}
+
+/* The n choosing requests, all of which have room, with equal shares of the tokens for drafts; the first ones get what
+ * does not divide. */
+static void take_choosing(pl_engine *e, int32_t n)
+{
+    const int32_t left = e->plan->shape.limits.max_tokens - n;
+    const int32_t for_drafts = n < e->running.n ? left / 2 : left;
     int32_t i = 0;
 
     for (pl_request *r = e->running.first; r; r = r->next) {
-        int32_t share = for_drafts / n_choosing + (i < for_drafts % n_choosing);
+        int32_t share = for_drafts / n + (i < for_drafts % n);
 
         if (pl__request_is_prefilling(r))
             continue;
@@ -112,19 +121,17 @@ static void take_choosing(pl_engine *e, int32_t n_choosing)
 static void make_step(pl_engine *e)
 {
     const int32_t budget = e->plan->shape.limits.max_tokens;
-    int32_t n_choosing = 0;
+    const int32_t n = n_choosing(e);
 
     e->n_step_tokens = e->n_step_seqs = e->n_rows = 0;
-    for (const pl_request *r = e->running.first; r; r = r->next)
-        n_choosing += !pl__request_is_prefilling(r);
-    if (n_choosing >= budget && n_choosing < e->running.n) {
+    if (n >= budget && n < e->running.n) {
         take_some(e, CHOOSING | PREFILLING);
         return;
     }
-    if (n_choosing > budget)
+    if (n > budget)
         take_some(e, CHOOSING);
-    else if (n_choosing)
-        take_choosing(e, n_choosing);
+    else if (n)
+        take_choosing(e, n);
     take_some(e, PREFILLING);
 }
 
@@ -145,6 +152,42 @@ static int32_t count_prefill(const pl_engine *e)
         if (pl__request_is_prefilling(e->parts.step_requests[i]))
             n += e->parts.step_seqs[i].n;
     return n;
+}
+
+void pl__depth_init(pl_engine *e)
+{
+    e->stats.adapts_depth = e->plan->params.adapt_speculative_tokens;
+    e->n_depth = e->plan->shape.limits.max_draft;
+    pl_depth_init(&e->depth, e->n_depth);
+}
+
+/* Behind the choice of tokens, before drafts: what became of the step's drafts, and how many the next step is to have. */
+static void choose_depth(pl_engine *e)
+{
+    const int32_t n = n_choosing(e);
+
+    e->n_depth_before = e->n_depth;
+    if (!e->stats.adapts_depth)
+        return;
+    for (int32_t s = 0; s < e->n_step_seqs; s++)
+        pl_depth_note_drafts(&e->depth, e->parts.step_seqs[s].n_draft,
+                             e->parts.step_requests[s]->n_chosen - 1);
+    if (n)
+        e->n_depth = pl_depth_choose(&e->depth, n);
+}
+
+/* A step tells what its depth costs if it was of choosing requests alone, each with all of its drafts before and
+ * behind it. */
+static void note_depth(pl_engine *e, int32_t n_prefill, double seconds)
+{
+    const int32_t k = e->n_depth_before, n = e->n_step_seqs;
+
+    if (n_prefill == e->n_step_tokens)
+        return;
+    e->stats.depth_steps[k]++;
+    if (e->stats.adapts_depth && !n_prefill && e->n_depth == k && n == e->running.n &&
+        e->n_step_tokens == n * (1 + k))
+        pl_depth_note_step(&e->depth, n, k, seconds);
 }
 
 static pl_status run_step(pl_engine *e, pl_error *err)
@@ -182,6 +225,7 @@ pl_status pl_engine_step(pl_engine *e, bool *busy, pl_error *err)
 {
     const double begin = now();
     int32_t n_prefill, n_decoded;
+    double seconds;
     pl_status s;
 
     *busy = false;
@@ -201,8 +245,11 @@ pl_status pl_engine_step(pl_engine *e, bool *busy, pl_error *err)
     e->in_step = true;
     n_decoded = pl__choose(e);
     e->in_step = false;
+    choose_depth(e);
     s = pl__draft(e, err);
-    count(e, n_prefill, n_decoded, now() - begin);
+    seconds = now() - begin;
+    count(e, n_prefill, n_decoded, seconds);
+    note_depth(e, n_prefill, seconds);
     pl__requests_settle(e);
     *busy = e->running.first || e->queue.first;
     return s;

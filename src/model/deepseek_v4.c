@@ -339,7 +339,7 @@ static void experts(pl_forward *f, const pl__block *b)
     pl__group_by_expert(f);
     pl_run_linear(&f->exec, ws->jobs, pl__linear_experts_up(f, b, ws->jobs));
     n_ranges = pl__expert_rows(f, ranges);
-    for (int i = 0; i < n_ranges; i++)
+    for (int i = 0; i < n_ranges && i < 2; i++)
         activate(f, parts[i], ranges[i]);
     pl_run_together(&f->exec, parts, n_ranges, NULL, 0);
     pl_run_linear(&f->exec, ws->jobs, pl__linear_experts_down(f, b, ws->jobs));

@@ -161,8 +161,10 @@ static void run_link(const pl_exec *x, int worker, const pl_link *l, int64_t beg
 
 static void run_part(const region *r, const part *p, int64_t begin, int64_t end, int worker)
 {
-    if (!p->links)
+    if (!p->links) {
         run_jobs(r->x, worker, &r->linear, begin, end);
+        return;
+    }
     for (int32_t i = 0; i < p->n_links; i++) {
         const int64_t per = p->by_row ? p->links[i].per : 1;
 

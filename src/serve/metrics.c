@@ -103,6 +103,19 @@ static void speculation(FILE *to, const char *m, const pl_speculation *s)
                       (unsigned long long)s->accepted[i]);
 }
 
+static void depths(FILE *to, const char *m, const pl_engine_stats *s)
+{
+    static const char steps[] = "plimsoll:spec_decode_steps_by_depth_total";
+
+    value(to, m, "plimsoll:spec_decode_depth", "gauge", "Drafts that a request gets now.",
+          s->depth);
+    head(to, steps, "counter", "Steps of choosing requests, by drafts that each was to have.");
+    for (int k = 0; k <= PL_MAX_SPECULATIVE; k++)
+        if (s->depth_steps[k])
+            (void)fprintf(to, "%s{model_name=\"%s\",depth=\"%d\"} %llu\n", steps, m, k,
+                          (unsigned long long)s->depth_steps[k]);
+}
+
 char *pl_serve_metrics(pl_serve *s, size_t *n)
 {
     const char *m = s->params.model_name;
@@ -125,6 +138,7 @@ char *pl_serve_metrics(pl_serve *s, size_t *n)
     pthread_mutex_unlock(&s->lock);
     counters(to, m, &c);
     speculation(to, m, &c.engine.speculation);
+    depths(to, m, &c.engine);
     value(to, m, "plimsoll:request_memory_bytes", "gauge", "Held for bodies, prompts and answers.",
           (double)held);
     value(to, m, "plimsoll:http_exchanges", "gauge", "Requests of HTTP being answered.",

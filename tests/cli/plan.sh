@@ -110,6 +110,15 @@ case_bad_input()
     expect_err 'max_model_len: out of range'
     run plan nano --num-speculative-tokens 9
     expect_status 2
+    expect_err "got '9', want 0..8 or auto"
+    run plan nano --num-speculative-tokens often
+    expect_status 2
+    # auto: memory for the most.
+    run plan nano --max-model-len 100 --num-speculative-tokens 8 --json
+    cp out eight
+    run plan nano --max-model-len 100 --num-speculative-tokens auto --json
+    expect_status 0
+    cmp -s out eight || fail 'auto plans other than for 8 drafts'
 }
 
 case_level_from_the_environment()

@@ -321,6 +321,14 @@ case_stats()
     run run "$demo" --chat 'Who built the ark?' --num-speculative-tokens 2 --stats
     expect_status 0
     grep -qF "$want" err || fail "want $want"
+    expect_err -n 'chosen by measurement'
+    run run "$demo" --chat 'Who built the ark?' --num-speculative-tokens auto --stats
+    expect_status 0
+    expect_out 'Noah built the ark\.$'
+    expect_err '^drafts a step, chosen by measurement:( [0-8] in [0-9]+ steps,)+ now [0-8]$'
+    run run "$demo" --chat 'Who built the ark?' --num-speculative-tokens auto --json
+    expect_status 0
+    expect_out '"k": 8' '"auto": true' '"depth": [0-8]' '"depth_steps": \['
 }
 
 # Long work says on a terminal how far it is, and nothing in a pipe.

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/internal.h"
 #include "engine_support.h"
 
 enum { N = 6, LONG = 133, MODEL_LEN = 400 };
@@ -180,6 +181,53 @@ static void test_equal_bits(void **state)
             compare(k, chunks[c], 1 + (k + (int)c) % 3, orders[c & 1]);
 }
 
+/* Makes up what steps cost, anew with every token, so that the depth jumps between steps. */
+static void shake_depth(void *user, pl_request *r, const pl_token_event *event)
+{
+    static uint32_t random = 1;
+    pl_depth *d = &r->engine->depth;
+
+    for (int i = 0; i < PL_DEPTH_SIZES; i++)
+        for (int k = 0; k <= PL_MAX_SPECULATIVE; k++) {
+            random = random * 1664525u + 1013904223u;
+            d->costs[i].n_samples[k] = 1000;
+            d->costs[i].seconds[k] = 1 + (double)(random >> 24) / 8;
+        }
+}
+
+/* Depth auto: left to itself, and with a depth that changes wildly. */
+static void test_changing_depth(void **state)
+{
+    for (int shaken = 0; shaken < 2; shaken++) {
+        pl_engine_params p = small_params();
+        pl_request_params asked[N];
+        result got[N];
+        pl_engine_stats stats;
+        pl_engine *e;
+        int n_depths = 0;
+
+        p.level = NULL;
+        p.max_num_seqs = N;
+        p.max_model_len = MODEL_LEN;
+        p.max_num_batched_tokens = 64;
+        p.num_speculative_tokens = PL_MAX_SPECULATIVE;
+        p.adapt_speculative_tokens = true;
+        e = open_engine(checkpoint, &p);
+        memcpy(asked, requests, sizeof asked);
+        for (int i = 0; shaken && i < N; i++)
+            asked[i].on_token = shake_depth;
+        run_all(e, asked, N, NULL, got);
+        for (int i = 0; i < N; i++)
+            check_same_result(shaken ? "shaken" : "auto", &got[i], &reference[i]);
+        stats = pl_engine_stats_of(e);
+        assert_true(stats.adapts_depth);
+        for (int k = 0; k <= PL_MAX_SPECULATIVE; k++)
+            n_depths += stats.depth_steps[k] > 0;
+        assert_true(n_depths >= (shaken ? 5 : 1));
+        pl_engine_close(e);
+    }
+}
+
 /* Thousands of tokens: greedy and sampled, on one side and the other of every boundary. */
 static void test_long(void **state)
 {
@@ -270,9 +318,8 @@ static void test_cancelling(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_references),
-        cmocka_unit_test(test_equal_bits),
-        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_references),     cmocka_unit_test(test_equal_bits),
+        cmocka_unit_test(test_changing_depth), cmocka_unit_test(test_long),
         cmocka_unit_test(test_cancelling),
     };
 
