@@ -243,7 +243,7 @@ static void test_long(void **state)
         memcpy(long_ones, requests, sizeof long_ones);
         for (int i = 0; i < N; i++) {
             long_ones[i].max_tokens = TOKENS;
-            long_ones[i].seed = (uint64_t)(100 * seed + i);
+            long_ones[i].seed = 100 * (uint64_t)seed + (uint64_t)i;
             long_ones[i].n_stop_ids = 0;
             long_ones[i].tokens += seed;
             long_ones[i].n_tokens -= seed;
