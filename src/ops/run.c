@@ -267,7 +267,8 @@ static void add_links(region *r, const pl_link *links, int32_t n_links, int64_t 
     const int64_t workers = pl_pool_n_workers(r->x->pool), share = (n + workers - 1) / workers;
     part *p = &r->part[r->n_parts];
 
-    if (n <= 0 || n_links == 0)
+    /* A rank may have no heads. */
+    if (n <= 0 || n_links == 0 || (!by_row && links->per == 0))
         return;
     count_calls(r->x, links, n_links);
     *p = (part){.links = links,

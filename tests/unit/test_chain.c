@@ -234,6 +234,8 @@ static void little_is_not_shared(void **unused)
     assert_int_equal(on.x.profile->regions, 0);
     for (int64_t t = 0; t < MAX_ROWS; t++)
         assert_int_equal(seen->hits[0][t], t < 8);
+    pl_run_attention(&on.x, &(pl_attention_args){.n_heads = 0}, 8);
+    assert_int_equal(on.x.profile->op[PL_PROFILE_attention].calls, 0);
     close_pool();
 }
 
