@@ -19,8 +19,12 @@ struct options {
     int64_t port, max_connections, max_waiting, max_request_seconds, idle_seconds, drain_seconds;
     uint64_t max_body, request_memory;
     const char *host, *name, *key_file, *tls_cert, *tls_key, *cors_origin;
+    int64_t max_preempted; /* -1: as many as run */
+    const char *policy;
     bool unit;
 };
+
+static const char *const policies[] = {"priority", "fcfs", NULL};
 
 #define OFFSET(field) offsetof(struct options, field)
 #define TEXT(option, what, field, text)                                        \
@@ -51,6 +55,11 @@ static const pl_option table[] = {
     TEXT("--cors-origin", "ORIGIN", cors_origin, "let pages of this origin (or *) ask; default: none"),
     NUMBER("--max-connections", "N", max_connections, 1, 65536, "at once; default: 1024"),
     NUMBER("--max-waiting", "N", max_waiting, 1, 1 << 20, "completions that wait; more get 429; default: 1024"),
+    {.name = "--scheduling-policy", .kind = PL_OPTION_CHOICE, .value = "priority|fcfs", .choices = policies,
+     .help = "priority: by a request's priority, then fair between clients; fcfs: as they come; default: priority",
+     .offset = OFFSET(policy)},
+    NUMBER("--max-preempted", "N", max_preempted, 0, 65536,
+           "requests that may have lost their place to one of higher priority; default: --max-num-seqs"),
     NUMBER("--max-request-seconds", "S", max_request_seconds, 1, INT32_MAX,
            "from arrival to the last token; default: 3600"),
     NUMBER("--idle-timeout", "S", idle_seconds, 1, 86400,
@@ -70,6 +79,18 @@ static const pl_option table[] = {
 };
 /* clang-format on */
 
+static bool is_fcfs(const struct options *o)
+{
+    return strcmp(o->policy, "fcfs") == 0;
+}
+
+static int max_preempted(const struct options *o, const pl_engine_params *p)
+{
+    if (is_fcfs(o))
+        return 0;
+    return o->max_preempted >= 0 ? (int)o->max_preempted : p->max_num_seqs;
+}
+
 static pl_server_params server_params(const struct options *o, const char *path, char *name)
 {
     pl_server_params p = pl_server_params_default();
@@ -84,6 +105,7 @@ static pl_server_params server_params(const struct options *o, const char *path,
     p.cors_origin = o->cors_origin;
     p.max_connections = (int)o->max_connections;
     p.max_waiting = (int)o->max_waiting;
+    p.fcfs = is_fcfs(o);
     p.max_request_seconds = (int)o->max_request_seconds;
     p.idle_seconds = (int)o->idle_seconds;
     p.drain_seconds = (int)o->drain_seconds;
@@ -150,6 +172,7 @@ static pl_status serve(const char *path, const struct options *o, int argc, char
     pl_status s;
 
     PL_CHECK(real, err, "%s: cannot be opened", path);
+    p.max_preempted = max_preempted(o, &p);
     server = server_params(o, path, real);
     server_bytes = pl_server_memory_bytes(&server);
     p.program_bytes += server_bytes;
@@ -175,6 +198,8 @@ static int run(int argc, char **argv)
         .port = d.port,
         .max_connections = d.max_connections,
         .max_waiting = d.max_waiting,
+        .max_preempted = -1,
+        .policy = policies[0],
         .max_request_seconds = d.max_request_seconds,
         .idle_seconds = d.idle_seconds,
         .drain_seconds = d.drain_seconds,

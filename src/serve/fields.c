@@ -113,7 +113,7 @@ static bool read_lengths(pl_fields *f, pl_fault *fault)
     if (!read_max_tokens(f, &max, fault) ||
         !pl_field_int(r, "min_tokens", 0, INT32_MAX, &min, fault) ||
         !pl_field_int(r, "n", 1, PL_SERVE_MAX_N, &n, fault) ||
-        !pl_field_int(r, "priority", INT_MIN, INT_MAX, &priority, fault) ||
+        !pl_field_int(r, "priority", -INT_MAX, INT_MAX, &priority, fault) ||
         !pl_field_bool(r, "ignore_eos", &f->params.ignore_eos, fault))
         return false;
     if (max && min > max)

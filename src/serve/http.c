@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "serve/connections.h"
+#include "serve/queue.h"
 
 static const pl_route routes[] = {
     {"GET", "/health", .open = true, .get = pl_http_health},
@@ -55,10 +56,12 @@ static const char *header(const pl_exchange *x, const char *name)
     return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
 }
 
-static bool has_key(const pl_exchange *x)
+static bool has_key(pl_exchange *x)
 {
-    return x->serve->keys.n == 0 || x->route->open ||
-           pl_keys_match(&x->serve->keys, header(x, "Authorization"));
+    const bool needed = x->serve->keys.n > 0 && !x->route->open;
+
+    x->key = needed ? pl_keys_find(&x->serve->keys, header(x, "Authorization")) : -1;
+    return !needed || x->key >= 0;
 }
 
 /* Without the length of a body that is refused anyhow, nobody sends it. */
@@ -157,6 +160,7 @@ static enum MHD_Result start_job(pl_exchange *x)
     x->body = NULL;
     x->held_bytes = 0;
     x->job = job;
+    job->client_id = pl_client_id_of(s, x->key, x->connection);
     pthread_mutex_lock(&s->lock);
     pl_job_ref_locked(job);
     job->connection = x->connection;

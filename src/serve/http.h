@@ -15,6 +15,7 @@ typedef struct pl_exchange {
     size_t n_body, max_body;
     uint64_t held_bytes;
     bool too_large;
+    int key; /* its index; -1: none was shown, or none is needed */
     pl_job *job;
 } pl_exchange;
 

@@ -137,9 +137,9 @@ void pl_serve_append_locked(pl_serve_list *list, pl_job *job)
 {
     pl_job **at = &list->first;
 
-    while (*at && (*at)->fields.priority <= job->fields.priority)
+    while (*at)
         at = &(*at)->next;
-    job->next = *at;
+    job->next = NULL;
     *at = job;
 }
 

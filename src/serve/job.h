@@ -20,6 +20,12 @@ struct MHD_Daemon;
 
 typedef struct pl_serve pl_serve;
 typedef struct pl_job pl_job;
+typedef struct pl_client pl_client; /* queue.c */
+
+typedef struct pl_client_id {
+    int kind;
+    uint64_t value;
+} pl_client_id;
 typedef struct pl_connection pl_connection;
 
 typedef enum pl_finish {
@@ -91,6 +97,7 @@ struct pl_job {
     pl_fields_kind kind;
     char *body;
     size_t n_body;
+    pl_client_id client_id;
 
     pl_fields fields;
     pl_chat_mode output_mode;
@@ -108,7 +115,8 @@ struct pl_job {
     bool suspended;
     bool cancelled, timed_out;
     pl_fault fault;
-    char *reply; /* of tokenize and detokenize */
+    pl_client *client; /* while it waits and runs */
+    char *reply;       /* of tokenize and detokenize */
 };
 
 typedef struct pl_serve_counters {
@@ -139,6 +147,7 @@ struct pl_serve {
 
     _Atomic uint64_t load_done, load_total;
     const struct pl_serve_loop *loop; /* of the engine's thread */
+    int max_preempted;                /* of the engine */
     pl_vocabulary vocabulary; /* immutable once ready; empty where nothing can be enforced */
 
     pthread_mutex_t lock;
@@ -146,10 +155,11 @@ struct pl_serve {
     /* Under the lock. */
     pl_engine *engine; /* NULL while weights load; what is read of it elsewhere is immutable */
     bool ready, draining, stopping;
-    pl_serve_list preparing, waiting; /* waiting: accepted, by priority, then in order */
-    int n_jobs, n_waiting;            /* n_waiting: completions not submitted */
-    pl_connection *connections;       /* all that are open */
-    int n_exchanges;                  /* requests of HTTP that are being answered */
+    pl_serve_list preparing, waiting; /* waiting: accepted */
+    pl_client *clients;
+    int n_jobs, n_waiting;      /* n_waiting: completions not submitted */
+    pl_connection *connections; /* all that are open */
+    int n_exchanges;            /* requests of HTTP that are being answered */
     uint64_t held_bytes;
     uint64_t next_number;
     pl_serve_counters counters;
@@ -188,8 +198,10 @@ bool pl_job_encode_chat(pl_job *job, pl_encoder *encoder, pl_fault *fault);
 /* http_text.c: the answer of tokenize and detokenize, in job->reply. */
 bool pl_job_text(pl_job *job, pl_encoder *encoder, pl_fault *fault);
 
-/* scheduler.c */
+/* prepare.c: a thread. */
 void *pl_serve_prepare_loop(void *serve);
+
+/* scheduler.c */
 /* Until stopping and nothing is left; on the calling thread. */
 pl_status pl_serve_engine_loop(pl_serve *s, pl_error *err) PL_MUST_CHECK;
 

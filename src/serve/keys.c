@@ -71,18 +71,19 @@ static unsigned differs(const char *key, size_t n_key, const char *text, size_t 
     return difference;
 }
 
-bool pl_keys_match(const pl_keys *keys, const char *authorization)
+int pl_keys_find(const pl_keys *keys, const char *authorization)
 {
-    unsigned found = 0;
+    unsigned found = 0; /* its index and 1 */
     const char *text;
     size_t n;
 
     if (!authorization || strncasecmp(authorization, "Bearer ", 7) != 0)
-        return false;
+        return -1;
     text = authorization + 7;
     text += strspn(text, " ");
     n = strlen(text);
     for (int i = 0; i < keys->n; i++)
-        found |= differs(keys->key[i], keys->n_bytes[i], text, n) == 0;
-    return found != 0;
+        found |= (0u - (differs(keys->key[i], keys->n_bytes[i], text, n) == 0)) &
+                 (unsigned)(i + 1) & (0u - (found == 0));
+    return (int)found - 1;
 }

@@ -18,8 +18,8 @@ typedef struct pl_keys {
  * line, not the key. */
 pl_status pl_keys_read(const char *file, pl_keys *keys, pl_error *err) PL_MUST_CHECK;
 
-/* Whether an Authorization header, "Bearer KEY", has one of them; NULL: there was no header. Its time depends on
+/* Which of them an Authorization header, "Bearer KEY", has; -1: none; NULL: there was no header. Its time depends on
  * the header's length alone. */
-bool pl_keys_match(const pl_keys *keys, const char *authorization);
+int pl_keys_find(const pl_keys *keys, const char *authorization);
 
 #endif

@@ -73,6 +73,9 @@ static void counters(FILE *to, const char *m, const pl_serve_counters *c)
     value(to, m, "plimsoll:requests_cancelled_total", "counter",
           "Requests ended by their client, a limit, a drain or a failure.",
           (double)c->requests_cancelled);
+    value(to, m, "vllm:num_preemptions_total", "counter",
+          "Requests that gave their place to one of higher priority.",
+          (double)c->engine.preemptions);
     value(to, m, "plimsoll:engine_steps_total", "counter", "Steps of the engine.",
           (double)c->engine.steps);
     value(to, m, "plimsoll:engine_prefill_seconds_total", "counter", "Time on prompts.",

@@ -390,6 +390,11 @@ bool pl_job_prepare(pl_job *job, pl_encoder *encoder, pl_fault *fault)
     if (!pl_fields_parse(job->kind, job->body, job->n_body, &job->fields, fault) ||
         !pl_job_check_model(job, job->fields.model, fault))
         return false;
+    if (job->serve->params.fcfs && job->fields.priority != 0)
+        return pl_fault_set(fault, 400, "priority",
+                            "priority: this server takes requests as they come (got %d, want 0, or "
+                            "serve --scheduling-policy priority)",
+                            job->fields.priority);
     if (job->fields.params.max_tokens == 0)
         job->fields.params.max_tokens = INT32_MAX;
     return (job->kind == PL_FIELDS_CHAT

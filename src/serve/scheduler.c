@@ -1,8 +1,7 @@
-/* The two threads behind HTTP: one prepares bodies, one steps the engine.
+/* The thread that steps the engine.
  *
- * The engine batches what it is given; this decides what it is given and when: by priority, then in order, never more
- * than there are places for, so that a request of higher priority never stands behind a queue it cannot
- * overtake. Clients that are gone, requests that take too long and a drain that lasts too long end as cancelled,
+ * The engine batches what it is given; this decides what it is given and when: whom queue.c names, never more than there are places for, or than may be had by
+ * preempting, so that nobody stands behind a queue he cannot overtake. Clients that are gone, requests that take too long and a drain that lasts too long end as cancelled,
  * between two steps. */
 #include <errno.h>
 #include <microhttpd.h>
@@ -13,92 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "serve/job.h"
-
-/* ---- preparing */
-
-static void refuse(pl_job *job, const pl_fault *fault)
-{
-    pl_serve *s = job->serve;
-
-    pl_log(PL_LOG_INFO, "request", "id=%s status=%d param=%s total_ms=%.1f", job->id, fault->http,
-           fault->param[0] ? fault->param : "-", 1e3 * (pl_serve_now() - job->arrived));
-    pthread_mutex_lock(&s->lock);
-    job->fault = *fault;
-    job->state = PL_JOB_REFUSED;
-    s->counters.requests_refused++;
-    pl_job_wake_locked(job);
-    pthread_mutex_unlock(&s->lock);
-    pl_job_unref(job);
-}
-
-/* Into the queue, unless that is full. */
-static bool accept_job(pl_job *job, pl_fault *fault)
-{
-    pl_serve *s = job->serve;
-    bool fits;
-
-    pthread_mutex_lock(&s->lock);
-    fits = job->n_choices <= s->params.max_waiting - s->n_waiting;
-    if (fits) {
-        job->state = PL_JOB_ACCEPTED;
-        s->n_waiting += job->n_choices;
-        s->counters.n_waiting = s->n_waiting;
-        pl_serve_append_locked(&s->waiting, job);
-        pthread_cond_broadcast(&s->to_run);
-        pl_job_wake_locked(job);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return fits || pl_fault_set(fault, 429, "", "server: too many requests wait (want at most %d)",
-                                s->params.max_waiting);
-}
-
-static void answer_text(pl_job *job)
-{
-    pl_serve *s = job->serve;
-
-    pthread_mutex_lock(&s->lock);
-    job->state = PL_JOB_ENDED;
-    pl_job_wake_locked(job);
-    pthread_mutex_unlock(&s->lock);
-    pl_job_unref(job);
-}
-
-/* Who accepts it takes the reference over. */
-static void prepare(pl_job *job, pl_encoder *encoder)
-{
-    const bool is_text = job->kind == PL_FIELDS_TOKENIZE || job->kind == PL_FIELDS_DETOKENIZE;
-    pl_fault fault;
-
-    if (is_text && pl_job_text(job, encoder, &fault))
-        answer_text(job);
-    else if (is_text || !pl_job_prepare(job, encoder, &fault) || !accept_job(job, &fault))
-        refuse(job, &fault);
-}
-
-void *pl_serve_prepare_loop(void *serve)
-{
-    pl_serve *s = serve;
-    pl_encoder *encoder = NULL;
-
-    while (pl_encoder_create(0, &encoder) != PL_OK)
-        (void)poll(NULL, 0, 100);
-    for (;;) {
-        pl_job *job;
-
-        pthread_mutex_lock(&s->lock);
-        while (!s->preparing.first && !s->stopping)
-            pthread_cond_wait(&s->to_prepare, &s->lock);
-        job = pl_serve_take_locked(&s->preparing);
-        pthread_mutex_unlock(&s->lock);
-        if (!job)
-            break;
-        prepare(job, encoder);
-    }
-    pl_encoder_destroy(encoder);
-    return NULL;
-}
-
-/* ---- the engine's thread */
+#include "serve/queue.h"
 
 typedef struct pl_serve_loop {
     pl_serve *serve;
@@ -107,7 +21,7 @@ typedef struct pl_serve_loop {
     char *piece; /* text of a token */
     size_t piece_bytes;
     pl_job *running; /* submitted at least in part */
-    int n_live, max_live;
+    int n_live, max_live, max_preempted;
     double watched, drain_ends; /* 0: no drain */
 } loop;
 
@@ -141,6 +55,7 @@ static void on_token(void *user, pl_request *request, const pl_token_event *even
     c->logprobs[c->n_tokens++] = event->logprob;
     c->n_text += is_text;
     s->counters.generation_tokens++;
+    pl_queue_charge_locked(c->job, 1);
     if (is_text)
         feed_text(s->loop, c, event->token);
     if (c->stopped)
@@ -222,6 +137,7 @@ static void end_job(loop *l, pl_job *job)
     pthread_mutex_lock(&s->lock);
     s->n_waiting -= job->n_choices - job->n_submitted;
     s->counters.n_waiting = s->n_waiting;
+    pl_queue_leave_locked(s, job);
     job->ended = pl_serve_now();
     for (int i = 0; i < job->n_choices; i++) {
         if (job->choices[i].finish == PL_FINISH_NONE)
@@ -403,6 +319,7 @@ static pl_status submit(loop *l, pl_job *job, pl_error *err)
     p.user = c;
     p.mask = c->mask ? pl_mask_run_mask : NULL;
     p.mask_user = c->mask;
+    p.priority = l->serve->params.fcfs ? 0 : -job->fields.priority;
     PL_TRY(pl_engine_submit(l->engine, &p, &c->request, err));
     job->n_live++;
     l->n_live++;
@@ -414,33 +331,55 @@ static pl_status submit(loop *l, pl_job *job, pl_error *err)
     }
     l->serve->n_waiting--;
     l->serve->counters.n_waiting = l->serve->n_waiting;
+    pl_queue_charge_locked(job, p.n_tokens);
     pthread_mutex_unlock(&l->serve->lock);
     return PL_OK;
 }
 
-/* The job whose choices are being submitted: one that is only partly, or the next. */
+/* All places are taken, but one of lower priority runs, and the engine can remember it. */
+static bool can_preempt(const loop *l, const pl_job *job)
+{
+    if (l->n_live >= l->max_live + l->max_preempted)
+        return false;
+    for (const pl_job *other = l->running; other; other = other->next)
+        for (int i = 0; i < other->n_submitted && other->fields.priority > job->fields.priority;
+             i++)
+            if (other->choices[i].request &&
+                pl_request_state_of(other->choices[i].request) == PL_REQUEST_RUNNING)
+                return true;
+    return false;
+}
+
+/* Whose completion is submitted next; NULL: nobody's. */
 static pl_job *next_job(loop *l)
 {
-    pl_job *job = l->running;
+    pl_serve *s = l->serve;
+    pl_job *job;
 
-    if (job && job->n_submitted < job->n_choices)
-        return job;
-    pthread_mutex_lock(&l->serve->lock);
-    job = pl_serve_take_locked(&l->serve->waiting);
-    pthread_mutex_unlock(&l->serve->lock);
-    if (job) {
+    pthread_mutex_lock(&s->lock);
+    job = pl_queue_next_locked(s, l->running);
+    if (job && l->n_live >= l->max_live && !can_preempt(l, job))
+        job = NULL;
+    if (job && pl_queue_take_locked(s, job)) {
         job->next = l->running;
         l->running = job;
     }
+    pthread_mutex_unlock(&s->lock);
     return job;
 }
 
+/* At most one request preempts another in a step: whom, the engine decides when it begins the step. */
 static pl_status submit_some(loop *l, pl_error *err)
 {
-    while (l->n_live < l->max_live) {
-        pl_job *job = next_job(l);
-        pl_status s = job ? submit(l, job, err) : PL_ERR_AGAIN;
+    bool preempts = false;
 
+    while (!preempts) {
+        pl_job *job = next_job(l);
+        pl_status s = PL_ERR_AGAIN;
+
+        preempts = l->n_live >= l->max_live;
+        if (job)
+            s = submit(l, job, err);
         if (s == PL_ERR_AGAIN)
             return PL_OK;
         PL_TRY(s);
@@ -531,6 +470,7 @@ pl_status pl_serve_engine_loop(pl_serve *s, pl_error *err)
     pl_status status;
 
     l.max_live = pl_plan_totals_of(pl_engine_plan(s->engine)).max_num_seqs;
+    l.max_preempted = s->max_preempted;
     l.piece_bytes = l.tokenizer ? pl_text_stream_max_bytes(l.tokenizer) : 1;
     l.piece = malloc(l.piece_bytes);
     if (!l.piece)

@@ -247,6 +247,7 @@ static pl_status serve_engine(pl_serve *s, const pl_engine_params *params,
     pl_engine_params p = *params;
     pl_engine *e;
 
+    s->max_preempted = p.max_preempted;
     p.on_load = on_load;
     p.on_load_user = s;
     PL_TRY(pl_engine_open(s->params.model_path, &p, &e, err));

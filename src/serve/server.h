@@ -19,6 +19,7 @@ typedef struct pl_server_params {
     uint64_t request_memory_bytes;  /* bodies, prompts and answers of all requests together */
     int max_connections;            /* at once */
     int max_waiting;                /* completions that wait for a place; more get 429 */
+    bool fcfs;                      /* first come, first served: no priorities, no fairness */
     int max_request_seconds;        /* from arrival to the last token */
     int idle_seconds;  /* for a request's head, for its body, between requests, of silence */
     int drain_seconds; /* after SIGTERM, before what still runs is cancelled */

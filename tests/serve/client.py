@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 
 
@@ -14,7 +15,7 @@ class Server:
     """A running `plimsoll serve` on a free port; its log is read as it comes."""
 
     def __init__(self, program, model, *options, env=None, command=None):
-        self.log = []
+        self.log, self.headers = [], None
         self.process = subprocess.Popen(
             command or [program, "serve", model, "--port", "0", "--threads", "2", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
@@ -31,9 +32,10 @@ class Server:
         for line in self.process.stderr:
             self.log.append(line.rstrip("\n"))
 
-    def request(self, method, path, body=None, headers=None, timeout=120):
-        """Status, headers, body: JSON where it is, else text."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+    def request(self, method, path, body=None, headers=None, timeout=120, source=None):
+        """Status, headers, body: JSON where it is, else text. `source`: the address to ask from."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout,
+                                                source_address=source and (source, 0))
         data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
         connection.request(method, path, data, headers or {})
         answer = connection.getresponse()
@@ -47,6 +49,13 @@ class Server:
 
     def post(self, path, body, **more):
         return self.request("POST", path, body, **more)
+
+    def open(self, path, body, headers=None, source=None):
+        """A connection that has asked and does not listen yet."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120,
+                                                source_address=source and (source, 0))
+        connection.request("POST", path, json.dumps(body), headers or {})
+        return connection
 
     def ok(self, path, body):
         status, _, answer = self.post(path, body)
@@ -66,8 +75,8 @@ class Server:
         assert events[-1] == "data: [DONE]", events[-1]
         return [json.loads(e[6:]) for e in events[:-1]]
 
-    def metric(self, name):
-        for line in self.get("/metrics")[2].splitlines():
+    def metric(self, name, headers=None):
+        for line in self.get("/metrics", headers=headers)[2].splitlines():
             if line.startswith(name + "{") or line.startswith(name + " "):
                 return float(line.rsplit(" ", 1)[1])
         raise KeyError(name)
@@ -79,6 +88,13 @@ class Server:
         status = self.process.wait(timeout=60)
         self.reader.join()
         return status
+
+
+def wait_until(what, seconds=60):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.01)
 
 
 def stop_cleanly(servers):
@@ -93,14 +109,14 @@ def stop_cleanly(servers):
     assert ends == [0] * len(ends), ends
 
 
-def run_cases(cases, servers=()):
+def run_cases(cases, servers=None):
     """Each a function; its name is the case's. Exits with 1 where one failed. Servers end whatever happened: the last case."""
     failed = 0
 
     def the_servers_end():
         stop_cleanly(servers)
 
-    if servers:
+    if servers is not None:
         cases = [*cases, the_servers_end]
     for i, case in enumerate(cases, 1):
         name = case.__name__.replace("_", " ")

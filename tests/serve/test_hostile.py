@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from client import Server, is_sanitized, resident, run_cases, without_key
+from client import Server, is_sanitized, resident, run_cases, wait_until, without_key
 
 PROGRAM, MODEL = sys.argv[1:3]
 COMPLETIONS = "/v1/completions"
@@ -31,13 +31,6 @@ def send_post(s, body, length=None):
     s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" %
               (length or len(data)))
     s.sendall(data)
-
-
-def wait_until(what, seconds=30):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.02)
 
 
 def idle():
@@ -184,7 +177,7 @@ def what_waits_is_bounded():
 def a_request_of_higher_priority_overtakes():
     busy = [connect() for _ in range(2)]
     for s in busy:
-        send_post(s, {**LONG, "max_tokens": 60})
+        send_post(s, {**LONG, "max_tokens": 60, "priority": -9})
     wait_until(lambda: server.metric("vllm:num_requests_running") == 2)
     order, threads = [], []
     for name, priority in (("late", 5), ("soon", 0), ("first", -5)):
