@@ -33,7 +33,14 @@ typedef struct pl_ffi_any {
 } pl_ffi_any;
 
 enum { PL_DL_CPU = 1 };
-enum { PL_DL_INT = 0, PL_DL_UINT = 1, PL_DL_FLOAT = 2, PL_DL_BFLOAT = 4, PL_DL_E4M3 = 10 };
+enum {
+    PL_DL_INT = 0,
+    PL_DL_UINT = 1,
+    PL_DL_FLOAT = 2,
+    PL_DL_BFLOAT = 4,
+    PL_DL_E4M3 = 10,
+    PL_DL_E8M0 = 14
+};
 
 typedef struct pl_dl_tensor {
     void *data;

@@ -4,46 +4,13 @@
 
 #include "ffi/shapes.h"
 
-PL_FFI_EXPORT pl_ffi_function __tvm_ffi_kv_insert, __tvm_ffi_kv_insert_workspace_size;
-PL_FFI_EXPORT pl_ffi_function __tvm_ffi_kv_gather, __tvm_ffi_kv_gather_workspace_size;
-PL_FFI_EXPORT pl_ffi_function __tvm_ffi_kv_pack, __tvm_ffi_kv_pack_workspace_size;
-PL_FFI_EXPORT pl_ffi_function __tvm_ffi_kv_unpack, __tvm_ffi_kv_unpack_workspace_size;
+PL_FFI_EXPORT pl_ffi_function __tvm_ffi_kv_insert, __tvm_ffi_kv_gather;
+PL_FFI_EXPORT pl_ffi_function __tvm_ffi_kv_pack, __tvm_ffi_kv_unpack;
 
-static int no_workspace(const char *name, const pl_ffi_any *args, int32_t n_args,
-                        pl_ffi_any *result)
-{
-    pl_ffi_call c = pl__ffi_begin(name, args, n_args, 1, result);
-
-    (void)pl__ffi_opaque(&c, "context");
-    if (!c.failed)
-        *result = (pl_ffi_any){.type_index = PL_FFI_INT};
-    return pl__ffi_end(&c);
-}
-
-/* (context) -> 0. */
-int __tvm_ffi_kv_insert_workspace_size(void *self, const pl_ffi_any *args, int32_t n_args,
-                                       pl_ffi_any *result)
-{
-    return no_workspace("kv_insert_workspace_size", args, n_args, result);
-}
-
-int __tvm_ffi_kv_gather_workspace_size(void *self, const pl_ffi_any *args, int32_t n_args,
-                                       pl_ffi_any *result)
-{
-    return no_workspace("kv_gather_workspace_size", args, n_args, result);
-}
-
-int __tvm_ffi_kv_pack_workspace_size(void *self, const pl_ffi_any *args, int32_t n_args,
-                                     pl_ffi_any *result)
-{
-    return no_workspace("kv_pack_workspace_size", args, n_args, result);
-}
-
-int __tvm_ffi_kv_unpack_workspace_size(void *self, const pl_ffi_any *args, int32_t n_args,
-                                       pl_ffi_any *result)
-{
-    return no_workspace("kv_unpack_workspace_size", args, n_args, result);
-}
+PL_FFI_NO_WORKSPACE(kv_insert)
+PL_FFI_NO_WORKSPACE(kv_gather)
+PL_FFI_NO_WORKSPACE(kv_pack)
+PL_FFI_NO_WORKSPACE(kv_unpack)
 
 typedef struct rows {
     pl_ops_context *context;

@@ -70,6 +70,52 @@ float *pl__ffi_stats(pl_ffi_call *c, const char *name, int64_t first, int64_t se
     return t.data;
 }
 
+static bool is_of(const pl_ffi_tensor *t, pl_ffi_type type)
+{
+    if (type.code == PL_DL_UINT && (t->type_code == PL_DL_E4M3 || t->type_code == PL_DL_E8M0))
+        return t->type_bits == type.bits;
+    return t->type_code == type.code && t->type_bits == type.bits;
+}
+
+void *pl__ffi_packed(pl_ffi_call *c, const char *name, pl_ffi_type type, int n_dims, int64_t *shape,
+                     bool may_be_none)
+{
+    pl_ffi_tensor t = pl__ffi_rows(c, name, n_dims, may_be_none);
+    int64_t stride = 1, n = 1;
+
+    if (c->failed || !t.n_dims)
+        return NULL;
+    if (!is_of(&t, type))
+        pl__ffi_fail(c, PL_FFI_TYPE_ERROR,
+                     "%s: wrong element type (got code %d with %d bits, want %d with %d)", name,
+                     t.type_code, t.type_bits, type.code, type.bits);
+    for (int i = 0; i < n_dims && !c->failed; i++) {
+        if (shape[i] >= 0 && t.shape[i] != shape[i])
+            pl__ffi_fail(c, PL_FFI_VALUE_ERROR,
+                         "%s: wrong length of dimension %d (got %" PRId64 ", want %" PRId64 ")",
+                         name, i, t.shape[i], shape[i]);
+        shape[i] = t.shape[i];
+        n *= t.shape[i] != 0;
+    }
+    for (int i = n_dims - 1; i >= 0 && !c->failed && n; stride *= t.shape[i--])
+        if (t.shape[i] > 1 && t.strides[i] != stride)
+            pl__ffi_fail(c, PL_FFI_VALUE_ERROR,
+                         "%s: has gaps (got a stride of %" PRId64 ", want %" PRId64 ")", name,
+                         t.strides[i], stride);
+    return t.data;
+}
+
+int pl__ffi_no_workspace(const char *name, const pl_ffi_any *args, int32_t n_args,
+                         pl_ffi_any *result)
+{
+    pl_ffi_call c = pl__ffi_begin(name, args, n_args, 1, result);
+
+    (void)pl__ffi_opaque(&c, "context");
+    if (!c.failed)
+        *result = (pl_ffi_any){.type_index = PL_FFI_INT};
+    return pl__ffi_end(&c);
+}
+
 /* From pages of rows to what pl_kv_cache can say; row and page strides in elements. */
 static void place_rows(pl_ffi_call *c, const char *name, const pl_ffi_tensor *t, int64_t row_stride,
                        int64_t page_stride, pl_kv_cache *cache)

@@ -27,6 +27,23 @@ int32_t pl__ffi_int32_of(pl_ffi_call *c, const char *name);
 /* fp32 [first][second] without gaps, or None: NULL. */
 float *pl__ffi_stats(pl_ffi_call *c, const char *name, int64_t first, int64_t second);
 
+/* A tensor without gaps, of `type`; a length of -1 in shape[n_dims] is any, and becomes what it is. None: NULL. Where the type is
+ * pl__ffi_bytes, e4m3 and e8m0 are bytes too. */
+void *pl__ffi_packed(pl_ffi_call *c, const char *name, pl_ffi_type type, int n_dims, int64_t *shape,
+                     bool may_be_none);
+
+/* (context) -> 0: the query of an operator that takes no workspace. */
+int pl__ffi_no_workspace(const char *name, const pl_ffi_any *args, int32_t n_args,
+                         pl_ffi_any *result);
+
+#define PL_FFI_NO_WORKSPACE(name)                                                             \
+    PL_FFI_EXPORT pl_ffi_function __tvm_ffi_##name##_workspace_size;                          \
+    int __tvm_ffi_##name##_workspace_size(void *self, const pl_ffi_any *args, int32_t n_args, \
+                                          pl_ffi_any *result)                                 \
+    {                                                                                         \
+        return pl__ffi_no_workspace(#name "_workspace_size", args, n_args, result);           \
+    }
+
 /* A cache, whose type and last dimension tell its format:
  *
  *     bf16                             512 or 576 numbers a row: [rows][dim], [rows][1][dim], [pages][page][1][dim]
