@@ -1,27 +1,11 @@
 /* FP4 groups as integers for AVX2, where docs/NUMERICS.md 3 permits: the chain's bits at two thirds of its price.
  *
- * A weight becomes k + 12 with k = twice its value, 0 .. 24, by one shuffle of 32 nibbles. The token's X (whole
- * numbers, its group in units of the largest power of two that divides all of it) is cut into two or three signed
- * digits of base 256. vpmaddubsw sums products of a digit in 16 bits, of which four fit: 4 * 2 * 24 * 128 = 24576.
- * The digits meet in 32 bits, where -12 sum X, the start value, takes back what was added to the weights. The sum
- * is twice the dot product, at most 2^24, so its conversion is exact and only the scale's fma rounds: as in the
- * chain. A sum of zero is +0 in both. */
-#include <string.h>
-
+ * Weights k + 12 come from one shuffle of 32 nibbles. vpmaddubsw sums products of a digit in 16 bits, of which four fit:
+ * 4 * 2 * 24 * 128 = 24576. The digits meet in 32 bits (simd/fp4_group.h). */
 #include "ops/avx2/linear.h"
+#include "ops/simd/fp4_group.h"
 
 enum { STEPS = GROUP / 8 }; /* of 8 columns, of a group */
-
-/* A group of a token in place of its 32 floats. Dword i of a digit belongs to columns 8 (i / 2) ..: even i to
- * k0 k4 k1 k5, the low nibbles of the tile's step, odd i to k2 k6 k3 k7. */
-typedef struct record {
-    int32_t digit[3][8];
-    int32_t start; /* -12 sum X */
-    float unit;    /* of half a weight times X */
-    int32_t unused[6];
-} record;
-
-_Static_assert(sizeof(record) == GROUP * sizeof(float), "takes the place of the group's floats");
 
 /* ---- inputs */
 
@@ -80,10 +64,10 @@ INLINE uint32_t or_of(__m256i v)
     return (uint32_t)_mm_cvtsi128_si32(_mm_or_si128(s, _mm_shuffle_epi32(s, 0xB1)));
 }
 
-int pl__avx2_fp4_prepare_exact(const uint8_t *codes, float *x)
+int pl__avx2_fp4_prepare_exact(const uint8_t *codes, pl_fp4_group *out)
 {
     __m256i v[STEPS], all = _mm256_setzero_si256(), sum = _mm256_setzero_si256(), third = sum;
-    record r = {0};
+    pl_fp4_group r = {0};
     uint32_t bits;
     int unit;
 
@@ -105,7 +89,7 @@ int pl__avx2_fp4_prepare_exact(const uint8_t *codes, float *x)
     }
     r.start = -12 * sum_of(sum);
     r.unit = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((127 + unit - 10) << 23)));
-    memcpy(x, &r, sizeof r);
+    *out = r;
     return _mm256_testz_si256(third, third) ? 2 : 3;
 }
 
@@ -121,10 +105,10 @@ INLINE __m256i shifted(__m256i nibbles)
 }
 
 /* q = fma(p, scales, q) for a group of D digits. */
-INLINE void exact_group(int D, const uint8_t *w, const float *x, __m256 s0, __m256 s1, __m256 *q)
+INLINE void exact_group(int D, const uint8_t *w, const pl_fp4_group *of, __m256 s0, __m256 s1,
+                        __m256 *q)
 {
     const __m256i low = _mm256_set1_epi8(15);
-    const record *of = (const record *)(const void *)x;
 
     UNROLL for (int v = 0; v < 2; v++)
     {
@@ -177,11 +161,12 @@ void pl__avx2_fp4_exact(const pl_simd_few *a)
 
         for (int g = 0; g < GROUPS; g++, w += STEPS * STEP, gs += LANES, x += GROUP) {
             __m256 s0 = e8m0(gs), s1 = e8m0(gs + 8);
+            const pl_fp4_group *of = a->group + b * GROUPS + g;
             int digits = a->digits[b * GROUPS + g];
             if (__builtin_expect(digits == 2, 1))
-                exact_group(2, w, x, s0, s1, q);
+                exact_group(2, w, of, s0, s1, q);
             else if (digits == 3)
-                exact_group(3, w, x, s0, s1, q);
+                exact_group(3, w, of, s0, s1, q);
             else
                 chain_group(w, x, s0, s1, q);
         }

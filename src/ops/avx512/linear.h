@@ -362,7 +362,7 @@ INLINE void panel(kind k, int R, int T, const pl_simd_panel *a)
                    {few_##k##_5_1, few_##k##_5_2}}, \
     .panel = {PANELS(k, 1), PANELS(k, 2), PANELS(k, 3), PANELS(k, 4), PANELS(k, 5), PANELS(k, 6), \
               PANELS(k, 7), PANELS(k, 8), PANELS(k, 9), PANELS(k, 10), PANELS(k, 11), PANELS(k, 12)}
-/* The four operators of a level. */
+/* The four operators of a level; behind avx512/fp4_exact.h. */
 #define LEVEL(of) \
     FUNCTIONS(FP8) \
     FUNCTIONS(FP4) \
@@ -371,7 +371,9 @@ INLINE void panel(kind k, int R, int T, const pl_simd_panel *a)
                                      .scalar = pl__scalar_linear_fp8}; \
     static const pl_simd_kind fp8_a16 = {KIND(FP8), .prepare = prepare_bf16, \
                                          .scalar = pl__scalar_linear_fp8_a16}; \
-    static const pl_simd_kind fp4 = {KIND(FP4), .prepare = prepare_codes}; \
+    static const pl_simd_kind fp4 = {KIND(FP4), .prepare = prepare_codes, \
+                                     .exact_token = {fp4_exact_1, NULL, NULL, fp4_exact_4}, \
+                                     .prepare_exact = fp4_prepare_exact}; \
     static const pl_simd_kind bf16 = {KIND(BF16), .prepare = prepare_bf16}; \
     LINEAR(of, fp8) \
     LINEAR(of, fp8_a16) \

@@ -10,6 +10,7 @@
 
 #include "base/numfmt.h"
 #include "ops/scalar/scalar.h"
+#include "ops/simd/fp4_group.h"
 #include "ops/tile.h"
 
 enum { LANES = PL_TILE_ROWS, BLOCK = PL_QUANT_BLOCK, GROUP = 32, MXCSR_DAZ = 0x40 };
@@ -23,9 +24,12 @@ typedef struct few_scratch {
     float total[PL_SIMD_IN_FLIGHT * PL_SIMD_FEW * LANES];
     uint8_t packed[PL_SIMD_IN_FLIGHT][MAX_BLOCK_BYTES];
     uint8_t packed_scales[PL_SIMD_IN_FLIGHT][GROUPS * LANES];
-    /* [blocks][tokens][128], then xs [blocks][tokens], ws [tiles][blocks], digits [blocks][4] bytes */
-    float x[];
+    /* [blocks][tokens][128], then xs [blocks][tokens], ws [tiles][blocks], digits [blocks][4] bytes; of one
+     * token that has exact groups, they lie where a second one's x would */
+    _Alignas(64) float x[];
 } few_scratch;
+
+_Static_assert(GROUPS * sizeof(pl_fp4_group) == BLOCK * sizeof(float), "takes as much as x");
 
 typedef struct panel_scratch {
     float acc[PL_SIMD_CHUNK * PL_SIMD_PANEL * LANES]; /* [token][tile][16] */
@@ -207,8 +211,8 @@ typedef struct few_run {
     few_scratch *scratch;
     float *x, *xs, *ws;
     uint8_t *digits;
+    pl_fp4_group *group;            /* one token only */
     pl_simd_few_fn *const *kernels; /* by tiles - 1 */
-    int n_kernels;
     int64_t unit;
     int n_tiles;
 } few_run;
@@ -223,7 +227,8 @@ static bool prepare_exact(const shape *s, const few_run *r, int64_t b)
     for (int g = 0; g < GROUPS; g++) {
         int64_t at = b * BLOCK + g * GROUP;
         bool exact = permitted >> g & 1;
-        digits[g] = exact ? (uint8_t)s->kind->prepare_exact(row + at, r->x + at) : 0;
+        digits[g] =
+            exact ? (uint8_t)s->kind->prepare_exact(row + at, r->group + b * GROUPS + g) : 0;
     }
     return permitted & 15;
 }
@@ -234,7 +239,8 @@ static void prepare_few(const shape *s, few_run *r)
     bool exact = n == 1 && s->kind->exact_token[0], any = false;
 
     r->x = r->scratch->x;
-    r->xs = r->x + nb * n * s->kind->x_words;
+    r->group = exact ? (pl_fp4_group *)(void *)(r->x + nb * BLOCK) : NULL;
+    r->xs = r->x + nb * (exact ? 2 * BLOCK : n * s->kind->x_words);
     r->ws = r->xs + nb * n;
     r->digits = (uint8_t *)(r->ws + PL_SIMD_IN_FLIGHT * nb);
     r->kernels = s->kind->few_tokens[n - 1];
@@ -244,17 +250,14 @@ static void prepare_few(const shape *s, few_run *r)
         if (exact)
             any |= prepare_exact(s, r, b);
     }
-    r->n_kernels = PL_SIMD_IN_FLIGHT;
-    if (any) {
+    if (any)
         r->kernels = s->kind->exact_token;
-        r->n_kernels = 1;
-    }
 }
 
 /* The most tiles that a kernel takes, of `left`. */
 static int tiles_at_once(const few_run *r, int64_t left)
 {
-    int n = r->n_kernels < left ? r->n_kernels : (int)left;
+    int n = left < PL_SIMD_IN_FLIGHT ? (int)left : PL_SIMD_IN_FLIGHT;
 
     while (n > 1 && !r->kernels[n - 1])
         n--;
@@ -274,7 +277,8 @@ static void add_few(const shape *s, void *user, int64_t b0, int64_t b1)
                          .xs = r->xs + b * n,
                          .acc = f->acc,
                          .n_blocks = at_once,
-                         .digits = r->digits + b * GROUPS};
+                         .digits = r->digits + b * GROUPS,
+                         .group = r->group ? r->group + b * GROUPS : NULL};
         for (int t = 0; t < r->n_tiles; t++) {
             a.w[t] = tile_block(s, r->unit + t, b, f->packed[t]);
             a.gs[t] = tile_scales(s, r->unit + t, b, f->packed_scales[t]);

@@ -37,14 +37,15 @@ typedef struct pl_simd_few {
     const float *xs;                      /* [blocks][tokens] */
     float *acc;                           /* [tiles][tokens][16] */
     int64_t n_blocks;
-    /* [blocks][4], the kernel for exact groups: 0 where the chain has to run, else what prepare_exact gave. */
+    /* Kernels for exact groups: [blocks][4], 0 where the chain has to run, else what prepare_exact gave, and what it
+     * made (simd/fp4_group.h). */
     const uint8_t *digits;
+    const struct pl_fp4_group *group;
 } pl_simd_few;
 typedef void pl_simd_few_fn(const pl_simd_few *a);
 
-/* 32 codes of a group that permits it (quant.h), prepared for integers in the place of its 32 floats; returns the
- * digits that they need, not 0. */
-typedef int pl_simd_prepare_exact_fn(const uint8_t *codes, float *x);
+/* 32 codes of a group that permits it (quant.h), prepared for integers; returns the digits that they need, 2 or 3. */
+typedef int pl_simd_prepare_exact_fn(const uint8_t *codes, struct pl_fp4_group *out);
 
 /* One block of one or two tiles, expanded, for `n` tokens. */
 typedef struct pl_simd_panel {
@@ -69,8 +70,8 @@ typedef struct pl_simd_kind {
     void (*prepare)(const void *x, float *out);
     /* By number of tokens - 1 and tiles - 1; NULL where that many tiles are not taken at once, one always is. */
     pl_simd_few_fn *few_tokens[PL_SIMD_FEW][PL_SIMD_IN_FLIGHT];
-    /* FP4: the kernel for one token of which some groups are exact; NULL: there is none. */
-    pl_simd_few_fn *exact_token[1];
+    /* FP4: kernels for one token of which some groups are exact, by tiles - 1 as few_tokens; NULL: there is none. */
+    pl_simd_few_fn *exact_token[PL_SIMD_IN_FLIGHT];
     pl_simd_prepare_exact_fn *prepare_exact;
     /* A block of a tile to at most 128 x 16 floats, FP4's group scales (else NULL) to floats. */
     void (*expand)(const uint8_t *w, const uint8_t *gs, float *out, float *gs_out);

@@ -1,7 +1,7 @@
 /* Stands for the compiler's header where a level's kernels are compiled for processors without it: SIMDe under the
  * names of the intrinsics, and here what SIMDe lacks or does with other bits.
  *
- *     lacking      _mm512_testn_epi16_mask, _mm512_cmpeq_epi16_mask, conversions of narrow integers
+ *     lacking      _mm512_testn_epi16_mask, _mm512_cmpeq_epi16_mask, conversions of integers, _mm512_madd_epi16
  *     other bits   _mm512_fmadd_ps rounds twice; _mm512_dpbf16_ps sums in another order
  *
  * Both are written out as docs/NUMERICS.md 1 has them. */
@@ -28,6 +28,7 @@ typedef struct pl__lanes {
         uint32_t u32[16];
         int32_t i32[16];
         uint16_t u16[32];
+        int16_t i16[32];
         uint8_t u8[64];
     };
 } pl__lanes;
@@ -120,5 +121,28 @@ PL_EMULATED_FN simde__m512i pl__widen(pl__lanes v, int n, int from, int to)
 #define _mm512_cvtepu8_epi32(v) pl__widen(PL_LANES(v), 16, 1, 4)
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32(v) pl__widen(PL_LANES(v), 16, 2, 4)
+
+/* Sums of neighbours, in 32 bits. */
+PL_EMULATED_FN simde__m512i pl__madd_epi16(simde__m512i a, simde__m512i b)
+{
+    pl__lanes x = PL_LANES(a), y = PL_LANES(b), z;
+
+    for (int i = 0; i < 16; i++)
+        z.i32[i] = x.i16[2 * i] * y.i16[2 * i] + x.i16[2 * i + 1] * y.i16[2 * i + 1];
+    return pl__to_m512i(z);
+}
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16 pl__madd_epi16
+
+PL_EMULATED_FN simde__m512 pl__cvtepi32_ps(simde__m512i a)
+{
+    pl__lanes x = PL_LANES(a);
+
+    for (int i = 0; i < 16; i++)
+        x.f32[i] = (float)x.i32[i];
+    return pl__to_m512(x);
+}
+#undef _mm512_cvtepi32_ps
+#define _mm512_cvtepi32_ps pl__cvtepi32_ps
 
 #endif
