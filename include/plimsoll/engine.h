@@ -37,6 +37,18 @@ typedef struct pl_plan pl_plan;
 /* Told while weights are read: done of total bytes, first with done = 0. */
 typedef void pl_load_fn(void *user, uint64_t done, uint64_t total);
 
+/* How drafts and the tokens that they stand for come together where the temperature is above 0. */
+typedef enum pl_draft_sampling {
+    /* Both are drawn with the noise of the position, and a draft is accepted if the token is the same: drafts never
+     * change a bit. */
+    PL_DRAFT_SHARED_NOISE,
+    /* A draft is accepted with probability min(1, p / q), and something else chosen where it is not. Tokens have the same
+     * distribution, but which ones they are depends on the drafts, their number, and so on what else runs: the promise of equal bits
+     * ends here. At temperature 0 it still holds. Wants num_speculative_tokens above 0, and memory for what drafts were
+     * drawn from. */
+    PL_DRAFT_REJECTION
+} pl_draft_sampling;
+
 typedef struct pl_engine_params {
     int threads; /* workers, the calling thread included; 0: physical cores that may be used */
     bool no_pin; /* leave the placement of threads to the system */
@@ -72,9 +84,13 @@ typedef struct pl_engine_params {
     /* num_speculative_tokens is the most, for which memory is planned; each step has as many drafts as give the most tokens
      * a second, by what steps were measured to cost and drafts seen to be accepted. Without an mtp block: none. */
     bool adapt_speculative_tokens;
+    pl_draft_sampling draft_sampling;
 } pl_engine_params;
 
 enum { PL_MAX_SPECULATIVE = 8 };
+
+/* "shared-noise", "rejection". */
+PL_API const char *pl_draft_sampling_name(pl_draft_sampling sampling);
 
 PL_API pl_engine_params pl_engine_params_default(void);
 
@@ -123,6 +139,8 @@ typedef struct pl_plan_totals {
 
     /* What charged_bytes has beside the total. */
     uint64_t page_table_bytes, kernel_stack_bytes, socket_bytes;
+
+    pl_draft_sampling draft_sampling;
 } pl_plan_totals;
 
 /* Plans for a checkpoint folder, from its headers, or for a config.json alone; both give the same plan. Reads no
@@ -180,7 +198,8 @@ PL_API const pl_tokenizer *pl_engine_tokenizer(const pl_engine *engine);
 
 PL_API pl_engine_model pl_engine_model_of(const pl_engine *engine);
 
-/* The fingerprint of results: equal version, class and checkpoint give equal bits, whatever the level. */
+/* The fingerprint of results: equal version, class and checkpoint give equal bits, whatever the level. (Not with
+ * PL_DRAFT_REJECTION and a temperature above 0.) */
 typedef struct pl_numerics_report {
     int version, numerics_class;
     const char *level; /* static text */
@@ -207,6 +226,12 @@ typedef struct pl_speculation {
     /* By position, 0 first: drafts that a step verified, and those that it accepted. */
     uint64_t drafted[PL_MAX_SPECULATIVE], accepted[PL_MAX_SPECULATIVE];
 } pl_speculation;
+
+/* Mean acceptance length as vLLM defines it: 1 and the accepted drafts for each step that had any. 1 where none had. */
+PL_API double pl_speculation_mean_length(const pl_speculation *speculation);
+
+/* Accepted of all drafts, from 0 to 1; 0 where there were none. */
+PL_API double pl_speculation_acceptance(const pl_speculation *speculation);
 
 /* Since open. A step with both kinds of tokens counts its time to each by their number. decode_tokens are tokens that
  * steps of decoding gave; drafts that were not accepted are none. */

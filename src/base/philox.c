@@ -24,25 +24,33 @@ void pl_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
     out[3] = x3;
 }
 
-/* Never 0 or 1, so both logarithms are finite. */
+/* Never 0 or 1, so both logarithms of the noise are finite. */
+static double uniform_of_word(uint32_t word)
+{
+    return ((double)word + 0.5) * 0x1p-32;
+}
+
 static float gumbel_of_word(uint32_t word)
 {
-    double u = ((double)word + 0.5) * 0x1p-32;
+    return (float)-pl_log_f64(-pl_log_f64(uniform_of_word(word)));
+}
 
-    return (float)-pl_log_f64(-pl_log_f64(u));
+static void draw_block(const pl_noise *noise, uint32_t block, uint32_t out[4])
+{
+    const uint32_t key[2] = {(uint32_t)noise->seed, (uint32_t)(noise->seed >> 32)};
+    const uint32_t counter[4] = {block, noise->position, (uint32_t)noise->purpose, noise->choice};
+
+    pl_philox4x32(counter, key, out);
 }
 
 void pl_gumbel_fill(const pl_noise *noise, uint32_t first, int64_t n, float *out)
 {
-    const uint32_t key[2] = {(uint32_t)noise->seed, (uint32_t)(noise->seed >> 32)};
     uint32_t block[4], have = 0;
 
     for (int64_t i = 0; i < n; i++) {
         uint32_t token = first + (uint32_t)i;
         if (!have || token % 4 == 0) {
-            const uint32_t counter[4] = {token / 4, noise->position, (uint32_t)noise->purpose,
-                                         noise->choice};
-            pl_philox4x32(counter, key, block);
+            draw_block(noise, token / 4, block);
             have = 1;
         }
         out[i] = gumbel_of_word(block[token % 4]);
@@ -55,4 +63,12 @@ float pl_gumbel(const pl_noise *noise, uint32_t token)
 
     pl_gumbel_fill(noise, token, 1, &g);
     return g;
+}
+
+double pl_uniform(const pl_noise *noise)
+{
+    uint32_t block[4];
+
+    draw_block(noise, 0, block);
+    return uniform_of_word(block[0]);
 }

@@ -13,6 +13,10 @@ void pl_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 /* What a draw is for; part of the counter, so the numbers are part of the contract. */
 typedef enum pl_purpose {
     PL_PURPOSE_TOKEN = 0, /* choosing the token of a position */
+    /* Rejection sampling, which needs draws that know nothing of each other. */
+    PL_PURPOSE_DRAFT = 1,    /* drawing a draft */
+    PL_PURPOSE_ACCEPT = 2,   /* accepting it */
+    PL_PURPOSE_RESIDUAL = 3, /* choosing in its place */
 } pl_purpose;
 
 /* Which draw: all of it but the token. */
@@ -27,6 +31,9 @@ typedef struct pl_noise {
  * candidate whose logit trails the best sum by more than PL_GUMBEL_MAX needs none. */
 void pl_gumbel_fill(const pl_noise *noise, uint32_t first, int64_t n, float *out);
 float pl_gumbel(const pl_noise *noise, uint32_t token);
+
+/* One number of the open interval from 0 to 1: that of word 0. */
+double pl_uniform(const pl_noise *noise);
 
 /* fp32 of the noise for words 0 and 2^32 - 1. */
 #define PL_GUMBEL_MIN (-0x1.90a3aap+1f)

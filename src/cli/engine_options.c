@@ -6,6 +6,7 @@
 #include "base/error.h"
 
 const char *const pl_engine_options_loads[] = {"auto", "direct", "buffered", NULL};
+const char *const pl_engine_options_samplings[] = {"shared-noise", "rejection", NULL};
 
 pl_status pl_engine_options_kv_dtype(void *options, const char *name, const char *value,
                                      pl_error *err)
@@ -35,6 +36,8 @@ pl_engine_params pl_engine_options_params(const pl_engine_options *o)
     p.adapt_speculative_tokens = o->num_speculative_tokens == PL_OPTION_AUTO;
     p.num_speculative_tokens =
         p.adapt_speculative_tokens ? PL_MAX_SPECULATIVE : (int)o->num_speculative_tokens;
+    if (o->draft_sampling && strcmp(o->draft_sampling, "rejection") == 0)
+        p.draft_sampling = PL_DRAFT_REJECTION;
     p.ranks = (int)o->ranks;
     return p;
 }

@@ -10,7 +10,7 @@ typedef struct pl_engine_options {
     int64_t threads, max_model_len, max_num_seqs, max_num_batched_tokens, num_speculative_tokens;
     int64_t ranks;
     uint64_t memory, kv_cache_memory;
-    const char *level, *load;
+    const char *level, *load, *draft_sampling;
 } pl_engine_options;
 
 /* 0 and NULL: not given. */
@@ -22,7 +22,7 @@ static inline pl_engine_options pl_engine_options_none(void)
 pl_status pl_engine_options_kv_dtype(void *options, const char *name, const char *value,
                                      pl_error *err);
 
-extern const char *const pl_engine_options_loads[];
+extern const char *const pl_engine_options_loads[], *const pl_engine_options_samplings[];
 
 /* Rows of a command's table; `type` is its struct, `field` its pl_engine_options. */
 #define PL_ENGINE_OPTION_AT(type, field, member) \
@@ -55,6 +55,9 @@ extern const char *const pl_engine_options_loads[];
              "drafts bring; no bit changes; default: 0",                                              \
      .offset = PL_ENGINE_OPTION_AT(type, field, num_speculative_tokens), .min = 0,                   \
      .max = PL_MAX_SPECULATIVE},                                                                     \
+    {.name = "--draft-sampling", .kind = PL_OPTION_CHOICE, .value = "shared-noise|rejection",        \
+     .help = "rejection: sampled tokens (temperature above 0) then depend on drafts and on what shares a step, no longer on the request alone; default: shared-noise", \
+     .offset = PL_ENGINE_OPTION_AT(type, field, draft_sampling), .choices = pl_engine_options_samplings}, \
     {.name = "--ranks", .kind = PL_OPTION_INT, .value = "N",                                         \
      .help = "executors in this process, each with its share of the model; no bit changes; default: 1", \
      .offset = PL_ENGINE_OPTION_AT(type, field, ranks), .min = 1, .max = 64},                        \

@@ -213,6 +213,7 @@ static pl_status take_result(pl_run_result *r, bool copy, pl_error *err)
 
     r->state = pl_request_state_of(r->request);
     pl_request_digest(r->request, r->digest);
+    r->speculation = pl_request_stats_of(r->request).speculation;
     r->tokens = (int32_t *)tokens;
     r->logprobs = (float *)logprobs;
     if (!copy)

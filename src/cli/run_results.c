@@ -60,7 +60,24 @@ static void ids_json(pl_out *j, const char *key, const int32_t *ids, int32_t n)
     pl_out_close(j, '<');
 }
 
-static pl_status result_json(pl_out *j, const pl_tokenizer *t, const pl_run_result *r,
+static void counts_json(pl_out *j, const char *key, const uint64_t *counts, int n)
+{
+    pl_out_open(j, key, '<');
+    for (int i = 0; i < n; i++)
+        pl_out_uint(j, NULL, counts[i]);
+    pl_out_close(j, '<');
+}
+
+static void speculation_json(pl_out *j, const pl_speculation *s, int k)
+{
+    pl_out_uint(j, "steps", s->steps);
+    counts_json(j, "drafted", s->drafted, k);
+    counts_json(j, "accepted", s->accepted, k);
+    pl_out_fixed(j, "acceptance", pl_speculation_acceptance(s), 6);
+    pl_out_fixed(j, "mean_length", pl_speculation_mean_length(s), 6);
+}
+
+static pl_status result_json(pl_out *j, const pl_tokenizer *t, const pl_run_result *r, int k,
                              pl_error *err)
 {
     pl_status s = PL_OK;
@@ -81,6 +98,11 @@ static pl_status result_json(pl_out *j, const pl_tokenizer *t, const pl_run_resu
     pl_out_close(j, '<');
     pl_out_string(j, "finish_reason", r->state == PL_REQUEST_STOPPED ? "stop" : "length");
     pl_out_string(j, "digest", r->digest);
+    if (k) {
+        pl_out_open(j, "speculation", '{');
+        speculation_json(j, &r->speculation, k);
+        pl_out_close(j, '{');
+    }
     pl_out_close(j, '{');
     return s;
 }
@@ -115,28 +137,19 @@ static double rate(uint64_t n, double seconds)
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
-static void counts_json(pl_out *j, const char *key, const uint64_t *counts, int n)
-{
-    pl_out_open(j, key, '<');
-    for (int i = 0; i < n; i++)
-        pl_out_uint(j, NULL, counts[i]);
-    pl_out_close(j, '<');
-}
-
 static void engine_json(pl_out *j, const pl_engine *e, const pl_memory_report *m)
 {
     const pl_engine_stats s = pl_engine_stats_of(e);
     const pl_numerics_report n = pl_engine_numerics(e);
-    const int k = pl_plan_totals_of(pl_engine_plan(e)).num_speculative_tokens;
+    const pl_plan_totals t = pl_plan_totals_of(pl_engine_plan(e));
 
     pl_out_open(j, "speculation", '{');
-    pl_out_int(j, "k", k);
-    pl_out_uint(j, "steps", s.speculation.steps);
-    counts_json(j, "drafted", s.speculation.drafted, k);
-    counts_json(j, "accepted", s.speculation.accepted, k);
+    pl_out_int(j, "k", t.num_speculative_tokens);
+    pl_out_string(j, "sampling", pl_draft_sampling_name(t.draft_sampling));
+    speculation_json(j, &s.speculation, t.num_speculative_tokens);
     pl_out_bool(j, "auto", s.adapts_depth);
     pl_out_int(j, "depth", s.depth);
-    counts_json(j, "depth_steps", s.depth_steps, k + 1);
+    counts_json(j, "depth_steps", s.depth_steps, t.num_speculative_tokens + 1);
     pl_out_close(j, '{');
     pl_out_open(j, "memory", '{');
     pl_out_uint(j, "plan_bytes", m->plan_bytes);
@@ -162,6 +175,7 @@ static void engine_json(pl_out *j, const pl_engine *e, const pl_memory_report *m
 pl_status pl_run_results_write_json(const pl_run_results *r, pl_error *err)
 {
     const pl_tokenizer *t = pl_engine_tokenizer(r->engine);
+    const int k = pl_plan_totals_of(pl_engine_plan(r->engine)).num_speculative_tokens;
     pl_memory_report memory;
     pl_out j;
 
@@ -171,7 +185,7 @@ pl_status pl_run_results_write_json(const pl_run_results *r, pl_error *err)
     pl_out_open(&j, NULL, '{');
     pl_out_open(&j, "results", '[');
     for (int i = 0; i < r->n; i++)
-        PL_TRY(result_json(&j, t, &r->result[i], err));
+        PL_TRY(result_json(&j, t, &r->result[i], k, err));
     pl_out_close(&j, '[');
     usage_json(&j, r);
     engine_json(&j, r->engine, &memory);
@@ -199,7 +213,7 @@ pl_status pl_run_results_print(const pl_run_results *r, pl_error *err)
 }
 
 /* `tokens`: what steps of decoding gave, without each request's first. */
-static void print_drafts(const pl_speculation *s, uint64_t tokens)
+static void print_drafts(const pl_speculation *s, uint64_t tokens, pl_draft_sampling sampling)
 {
     uint64_t drafted = 0, accepted = 0;
 
@@ -210,7 +224,9 @@ static void print_drafts(const pl_speculation *s, uint64_t tokens)
     fprintf(stderr, "%" PRIu64 " of %" PRIu64 " drafts accepted, by position", accepted, drafted);
     for (int i = 0; i < PL_MAX_SPECULATIVE && s->drafted[i]; i++)
         fprintf(stderr, "%s %.2f", i ? "," : "", (double)s->accepted[i] / (double)s->drafted[i]);
-    fprintf(stderr, "; %.2f tokens a step\n", s->steps ? (double)tokens / (double)s->steps : 0.0);
+    fprintf(stderr, "; mean length %.2f, %.2f tokens a step%s\n", pl_speculation_mean_length(s),
+            s->steps ? (double)tokens / (double)s->steps : 0.0,
+            sampling == PL_DRAFT_REJECTION ? "; rejection sampling" : "");
 }
 
 /* How often each number of drafts was chosen. */
@@ -226,6 +242,7 @@ static void print_depths(const pl_engine_stats *s)
 pl_status pl_run_results_print_stats(const pl_run_results *r, pl_error *err)
 {
     const pl_engine_stats s = pl_engine_stats_of(r->engine);
+    const pl_plan_totals t = pl_plan_totals_of(pl_engine_plan(r->engine));
     const usage u = usage_of(r);
     pl_memory_report m;
 
@@ -238,8 +255,8 @@ pl_status pl_run_results_print_stats(const pl_run_results *r, pl_error *err)
             u.prompt, rate(s.prefill_tokens, s.prefill_s), u.completion,
             rate(s.decode_tokens, s.decode_s), (double)m.peak_resident_bytes / 1e6,
             (double)m.plan_bytes / 1e6);
-    if (pl_plan_totals_of(pl_engine_plan(r->engine)).num_speculative_tokens > 0)
-        print_drafts(&s.speculation, u.completion - (uint64_t)r->n);
+    if (t.num_speculative_tokens > 0)
+        print_drafts(&s.speculation, u.completion - (uint64_t)r->n, t.draft_sampling);
     if (s.adapts_depth)
         print_depths(&s);
     return PL_OK;

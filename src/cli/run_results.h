@@ -12,6 +12,7 @@ typedef struct pl_run_result {
     int32_t n_tokens;
     pl_request_state state;
     char digest[PL_REQUEST_DIGEST_BYTES];
+    pl_speculation speculation;
 } pl_run_result;
 
 typedef struct pl_run_results {

@@ -4,8 +4,10 @@
  * A request with drafts has a row for its last token and one for each draft. Rows choose in order, each as it would
  * without drafts: with the outputs before it, and the noise of its position (docs/NUMERICS.md 13). A draft is accepted
  * if it is what its row chose; the first one that is not ends the request's share of the step. Rows behind it,
- * like those behind a stop token, chose nothing: no digest sees them. */
+ * like those behind a stop token, chose nothing: no digest sees them. With rejection sampling (rejection.h) a row that has
+ * a draft chooses by what that was drawn from too: it is the one place where drafts reach tokens. */
 #include "engine/internal.h"
+#include "engine/rejection.h"
 
 const void *pl__logits_row(const pl_engine *e, int64_t i)
 {
@@ -27,8 +29,10 @@ static pl_choice choice_of(const pl_request *r, int32_t ahead)
     };
 }
 
-int32_t pl__choose_from(pl_engine *e, const pl_request *r, int32_t ahead, const void *row,
-                        int32_t best)
+/* What a row of logits chooses as output n_output + ahead; the outputs before it are there. -1 where the request's mask
+ * leaves no token. */
+static int32_t choose_from(pl_engine *e, const pl_request *r, int32_t ahead, const void *row,
+                           int32_t best)
 {
     pl_sampler *s = &e->parts.sampler;
     pl_choice c = choice_of(r, ahead);
@@ -37,6 +41,51 @@ int32_t pl__choose_from(pl_engine *e, const pl_request *r, int32_t ahead, const 
         return best;
     e->plan->shape.ops->acc_get(row, s->vocab, s->l);
     return pl_sample(s, &c);
+}
+
+/* What draft i of a request was drawn from. */
+static float *draft_probs(const pl_engine *e, const pl_request *r, int32_t i)
+{
+    const size_t row = (size_t)r->place * (size_t)e->plan->shape.limits.max_draft + (size_t)i;
+
+    return e->parts.draft_probs + row * (size_t)pl__engine_config(e)->vocab_size;
+}
+
+/* Whether drafts of it are accepted or not by chance. */
+static bool rejects(const pl_engine *e, const pl_choice *c)
+{
+    return e->parts.draft_probs && !pl_choice_is_greedy(c);
+}
+
+int32_t pl__choose_draft(pl_engine *e, const pl_request *r, const void *row, int32_t best)
+{
+    pl_sampler *s = &e->parts.sampler;
+    const pl_choice c = choice_of(r, r->n_drafts);
+    int32_t token;
+
+    if (rejects(e, &c)) {
+        e->plan->shape.ops->acc_get(row, s->vocab, s->l);
+        token = pl_rejection_draft(s, &c, draft_probs(e, r, r->n_drafts));
+        if (token < 0)
+            draft_probs(e, r, r->n_drafts)[best] = 1;
+    } else {
+        token = choose_from(e, r, r->n_drafts, row, best);
+    }
+    /* Behind a draft that no mask would let pass there may be no token. Any will do: it is not reached. */
+    return token < 0 ? best : token;
+}
+
+/* What the row of output n_output + i chooses, which `draft` was drafted for; -1: none was. */
+static int32_t choose_at(pl_engine *e, const pl_request *r, int32_t i, const void *row,
+                         int32_t best, int32_t draft)
+{
+    pl_sampler *s = &e->parts.sampler;
+    const pl_choice c = choice_of(r, i);
+
+    if (draft < 0 || !rejects(e, &c))
+        return choose_from(e, r, i, row, best);
+    e->plan->shape.ops->acc_get(row, s->vocab, s->l);
+    return pl_rejection_choose(s, &c, draft_probs(e, r, i), draft);
 }
 
 static void summarise_row(void *user, int64_t i, int worker)
@@ -93,7 +142,7 @@ static void choose_of(pl_engine *e, int32_t s)
         const void *logits = pl__logits_row(e, first + i);
         const bool has_draft = i < n_rows - 1;
 
-        row->token = pl__choose_from(e, r, i, logits, row->summary.best);
+        row->token = choose_at(e, r, i, logits, row->summary.best, has_draft ? next[i] : -1);
         if (row->token < 0) {
             r->cancelled = true; /* its mask left nothing */
             return;

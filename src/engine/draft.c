@@ -97,10 +97,9 @@ static void choose_drafts(void *user, int64_t tile, int worker)
     for (int32_t i = 0; i < d->n; i++) {
         pl_request *r = e->parts.draft_requests[i];
         const int32_t best = e->parts.rows[i].token;
-        const int32_t token = pl__choose_from(e, r, r->n_drafts, pl__logits_row(e, i), best);
 
-        /* Behind a draft that no mask would let pass there may be no token. Any will do: it is not reached. */
-        pl__request_outputs(r)[r->n_output + r->n_drafts] = token < 0 ? best : token;
+        pl__request_outputs(r)[r->n_output + r->n_drafts] =
+            pl__choose_draft(e, r, pl__logits_row(e, i), best);
         r->n_drafts++;
     }
 }

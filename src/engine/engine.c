@@ -255,3 +255,27 @@ pl_engine_stats pl_engine_stats_of(const pl_engine *e)
     s.depth = e->n_depth;
     return s;
 }
+
+/* ---- drafts in numbers */
+
+static uint64_t sum_of(const uint64_t counts[PL_MAX_SPECULATIVE])
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < PL_MAX_SPECULATIVE; i++)
+        sum += counts[i];
+    return sum;
+}
+
+/* A step that had drafts had one at position 0. */
+double pl_speculation_mean_length(const pl_speculation *s)
+{
+    return 1 + (s->drafted[0] ? (double)sum_of(s->accepted) / (double)s->drafted[0] : 0);
+}
+
+double pl_speculation_acceptance(const pl_speculation *s)
+{
+    const uint64_t drafted = sum_of(s->drafted);
+
+    return drafted ? (double)sum_of(s->accepted) / (double)drafted : 0;
+}

@@ -87,10 +87,8 @@ void pl__requests_settle(pl_engine *e);
 /* choose.c: tokens from the logits of the step that was run, as many of a request as its drafts allow; takes back
  * the rest of the drafts; then the callbacks. Returns the tokens of requests that were decoding. */
 int32_t pl__choose(pl_engine *e);
-/* What a row of logits chooses as output n_output + ahead; the outputs before it are there. -1 where the request's mask
- * leaves no token. */
-int32_t pl__choose_from(pl_engine *e, const pl_request *r, int32_t ahead, const void *row,
-                        int32_t best);
+/* What a row of the mtp block's logits drafts as output n_output + n_drafts; the outputs and drafts before it are there. */
+int32_t pl__choose_draft(pl_engine *e, const pl_request *r, const void *row, int32_t best);
 const void *pl__logits_row(const pl_engine *e, int64_t i);
 
 /* snapshot.c: whether a request can start from its snapshot; its state at the start, empty or restored. */

@@ -45,6 +45,12 @@ static pl_status check_params(const pl_engine_params *p, const pl_config *c, pl_
     PL_CHECK(p->num_speculative_tokens >= 0 && p->num_speculative_tokens <= PL_MAX_SPECULATIVE, err,
              "num_speculative_tokens: out of range (got %d, want 0 to %d)",
              p->num_speculative_tokens, PL_MAX_SPECULATIVE);
+    PL_CHECK(p->draft_sampling == PL_DRAFT_SHARED_NOISE || p->draft_sampling == PL_DRAFT_REJECTION,
+             err, "draft_sampling: unknown (got %d, want %d or %d)", (int)p->draft_sampling,
+             (int)PL_DRAFT_SHARED_NOISE, (int)PL_DRAFT_REJECTION);
+    PL_CHECK(p->draft_sampling == PL_DRAFT_SHARED_NOISE || p->num_speculative_tokens > 0, err,
+             "draft_sampling: rejection wants drafts (got num_speculative_tokens 0, want 1 to %d)",
+             PL_MAX_SPECULATIVE);
     PL_CHECK(p->max_preempted >= 0 && p->max_preempted <= MAX_SEQS, err,
              "max_preempted: out of range (got %d, want 0 to %d)", p->max_preempted, MAX_SEQS);
     PL_CHECK(p->ranks >= 0 && p->ranks <= PL_MAX_RANKS, err,
@@ -180,6 +186,11 @@ void pl_plan_destroy(pl_plan *plan)
 const char *pl_plan_part_name(pl_plan_part part)
 {
     return pl_region_part_name((pl_region_part)part);
+}
+
+const char *pl_draft_sampling_name(pl_draft_sampling sampling)
+{
+    return sampling == PL_DRAFT_REJECTION ? "rejection" : "shared-noise";
 }
 
 int pl_plan_n_regions(const pl_plan *plan)

@@ -54,6 +54,7 @@ typedef struct pl_engine_shape {
     const pl_ops *ops;
     int n_workers;
     int32_t max_num_seqs, max_queued, max_preempted;
+    bool rejects;          /* drafts by rejection sampling */
     int32_t n_speculative; /* drafts asked for; limits.max_draft: those that a step has room for */
     uint64_t program_bytes;
     pl_forward_limits limits;
@@ -80,6 +81,7 @@ typedef struct pl_engine_parts {
     pl_step_seq *draft_seqs;               /* [max_seqs] */
     int32_t *draft_logit_rows;             /* [max_seqs] */
     pl_request **draft_requests;           /* [max_seqs] whose logits they are */
+    float *draft_probs; /* [max_num_seqs][max_draft][vocab], with rejection sampling only */
     pl_sampler sampler;
 } pl_engine_parts;
 

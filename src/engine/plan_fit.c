@@ -175,6 +175,23 @@ static uint64_t rank_bytes(const pl_plan *plan)
            (uint64_t)plan->shape.limits.n_ranks;
 }
 
+static void make_note(pl_plan *plan, uint64_t caches)
+{
+    const char *rejection = plan->shape.rejects
+                                ? "draft_sampling rejection: sampled tokens depend on "
+                                  "drafts and on what shares a step"
+                                : "";
+    char limit[192] = "";
+
+    if (plan->params.kv_cache_memory_bytes)
+        (void)snprintf(limit, sizeof limit,
+                       "kv_cache_memory_bytes limits the caches to %" PRIu64
+                       " bytes, of which the plan takes %" PRIu64,
+                       plan->params.kv_cache_memory_bytes, caches);
+    (void)snprintf(plan->note, sizeof plan->note, "%s%s%s", limit,
+                   limit[0] && rejection[0] ? "; " : "", rejection);
+}
+
 static pl_status fill_totals(pl_plan *plan, pl_error *err)
 {
     const pl_engine_shape *s = &plan->shape;
@@ -196,15 +213,12 @@ static pl_status fill_totals(pl_plan *plan, pl_error *err)
     t->max_num_batched_tokens = s->limits.max_tokens;
     t->threads = s->n_workers;
     t->num_speculative_tokens = s->n_speculative;
+    t->draft_sampling = plan->params.draft_sampling;
     t->ranks = s->limits.n_ranks;
     t->rank_bytes = rank_bytes(plan);
     PL_TRY(fits(plan, s, &t->fits, err));
     PL_TRY(find_capacity(plan, err));
-    if (plan->params.kv_cache_memory_bytes)
-        (void)snprintf(plan->note, sizeof plan->note,
-                       "kv_cache_memory_bytes limits the caches to %" PRIu64
-                       " bytes, of which the plan takes %" PRIu64,
-                       plan->params.kv_cache_memory_bytes, caches);
+    make_note(plan, caches);
     return t->fits ? PL_OK : advise(plan, caches, err);
 }
 
@@ -218,6 +232,7 @@ pl_status pl__plan_fit(pl_plan *plan, pl_error *err)
         .n_workers = p->threads,
         .max_queued = p->max_queued,
         .max_preempted = p->max_preempted,
+        .rejects = p->draft_sampling == PL_DRAFT_REJECTION,
         .n_speculative = p->num_speculative_tokens,
         .program_bytes = p->program_bytes,
         .limits.max_tokens = p->max_num_batched_tokens,

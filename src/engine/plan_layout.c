@@ -59,6 +59,20 @@ static void layout_step(const pl_engine_shape *s, pl_regions *t, pl_arena *a, pl
                   s->model->config.vocab_size, s->model->config.vocab_size);
 }
 
+/* Of every draft that waits to be verified, what it was drawn from. */
+static void layout_draft_probs(const pl_engine_shape *s, pl_regions *t, pl_arena *a,
+                               pl_engine_parts *p)
+{
+    const size_t seqs = (size_t)s->max_num_seqs, drafts = (size_t)s->limits.max_draft;
+    const size_t vocab = (size_t)s->model->config.vocab_size;
+
+    if (!s->rejects)
+        return;
+    pl_region_begin(t, a, "engine.draft_probs", "engine");
+    p->draft_probs = pl_arena_array(a, seqs * drafts * vocab, sizeof *p->draft_probs, 0);
+    pl_region_end(t, "up(%zu places * %zu drafts * %zu ids * 4, 64)", seqs, drafts, vocab);
+}
+
 static void layout_drafts(const pl_engine_shape *s, pl_regions *t, pl_arena *a, pl_engine_parts *p)
 {
     size_t tokens = (size_t)s->limits.max_tokens, seqs = (size_t)s->limits.max_seqs;
@@ -75,6 +89,7 @@ static void layout_drafts(const pl_engine_shape *s, pl_regions *t, pl_arena *a, 
                   "2 * up(%zu tokens * 4, 64) + up(%zu * %zu, 64) + up(%zu * 4, 64) + up(%zu * "
                   "%zu, 64)",
                   tokens, seqs, sizeof *p->draft_seqs, seqs, seqs, sizeof *p->draft_requests);
+    layout_draft_probs(s, t, a, p);
 }
 
 /* The states of all requests at one rank after those at the rank before. */

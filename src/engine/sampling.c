@@ -108,6 +108,11 @@ static bool bans_stops(const pl_choice *c)
     return c->n_output < c->params->min_tokens;
 }
 
+bool pl_choice_is_greedy(const pl_choice *c)
+{
+    return is_greedy(c->params);
+}
+
 bool pl_choice_is_plain(const pl_choice *c)
 {
     const pl_request_params *p = c->params;
@@ -340,28 +345,39 @@ int32_t pl__sample_candidates(pl_sampler *s, const pl_choice *c)
     return n;
 }
 
+double pl__sample_mass(const pl_sampler *s, int32_t n, float *max)
+{
+    *max = s->l[first_of(s, n)];
+    return total_mass(s, n, *max);
+}
+
 /* ---- step 10 */
 
-int32_t pl_sample(pl_sampler *s, const pl_choice *c)
+int32_t pl__sample_pick(const pl_sampler *s, int32_t n, const pl_noise *noise)
 {
-    int32_t n = pl__sample_candidates(s, c), best;
-    float sum;
+    int32_t best = first_of(s, n);
+    float sum = s->l[best] + pl_gumbel(noise, (uint32_t)best);
 
-    if (n <= 1)
-        return n ? s->cand[0] : -1;
-    best = first_of(s, n);
-    sum = s->l[best] + pl_gumbel(&c->noise, (uint32_t)best);
     for (int32_t i = 0; i < n; i++) {
         int32_t id = s->cand[i];
         float with;
         /* Addition is monotone: one that loses with the largest noise loses with any. */
         if (s->l[id] + PL_GUMBEL_MAX < sum || id == best)
             continue;
-        with = s->l[id] + pl_gumbel(&c->noise, (uint32_t)id);
+        with = s->l[id] + pl_gumbel(noise, (uint32_t)id);
         if (pl_logit_before(with, id, sum, best)) {
             sum = with;
             best = id;
         }
     }
     return best;
+}
+
+int32_t pl_sample(pl_sampler *s, const pl_choice *c)
+{
+    const int32_t n = pl__sample_candidates(s, c);
+
+    if (n <= 1)
+        return n ? s->cand[0] : -1;
+    return pl__sample_pick(s, n, &c->noise);
 }

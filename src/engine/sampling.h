@@ -42,8 +42,17 @@ bool pl_choice_is_plain(const pl_choice *c);
  * logits. */
 int32_t pl_sample(pl_sampler *s, const pl_choice *c);
 
-/* For tests: the candidates that are left after step 9, ids ascending in s->cand, their processed logits in s->l; the
+/* Whether the temperature is 0 (docs/NUMERICS.md 13, step 5). */
+bool pl_choice_is_greedy(const pl_choice *c);
+
+/* The parts of pl_sample. The candidates that are left after step 9, ids ascending in s->cand, their processed logits in s->l; the
  * number of them. At temperature 0 there is one at most. */
 int32_t pl__sample_candidates(pl_sampler *s, const pl_choice *c);
+
+/* The sum of exp(l - max) over n > 0 candidates, docs/NUMERICS.md 13, step 9. */
+double pl__sample_mass(const pl_sampler *s, int32_t n, float *max);
+
+/* Step 10: the first of n > 0 candidates with the noise. */
+int32_t pl__sample_pick(const pl_sampler *s, int32_t n, const pl_noise *noise);
 
 #endif

@@ -315,7 +315,7 @@ case_stats()
     expect_status 0
     want=$(tr -d '\n' <out | sed -n 's/.*"steps": *\([0-9]*\), *"drafted": *\[\([0-9]*\), *\([0-9]*\)\], *"accepted": *\[\([0-9]*\), *\([0-9]*\)\].*/\1 \2 \3 \4 \5/p' |
         awk 'NF == 5 && $1 && $2 && $3 {
-            printf "%d of %d drafts accepted, by position %.2f, %.2f; %.2f tokens a step", $4 + $5, $2 + $3, $4 / $2, $5 / $3, 7 / $1 }')
+            printf "%d of %d drafts accepted, by position %.2f, %.2f; mean length %.2f, %.2f tokens a step", $4 + $5, $2 + $3, $4 / $2, $5 / $3, 1 + ($4 + $5) / $2, 7 / $1 }')
     [ -n "$want" ] || fail 'no counts in the JSON'
     expect_out '"completion_tokens": 8'
     run run "$demo" --chat 'Who built the ark?' --num-speculative-tokens 2 --stats
@@ -329,6 +329,59 @@ case_stats()
     run run "$demo" --chat 'Who built the ark?' --num-speculative-tokens auto --json
     expect_status 0
     expect_out '"k": 8' '"auto": true' '"depth": [0-8]' '"depth_steps": \['
+}
+
+# What became of drafts, of each result and in all: the total is the sum, and the two numbers follow from the counts.
+case_speculation_by_result()
+{
+    model
+    run run nano --tokens 1,2,3 --tokens 9,8,7,6 --max-tokens 20 --ignore-eos --num-speculative-tokens 2 --json
+    expect_status 0
+    expect_value speculation.sampling shared-noise
+    for key in steps drafted.0 drafted.1 accepted.0 accepted.1; do
+        expect_value "speculation.$key" \
+            "$(($(value "results.0.speculation.$key") + $(value "results.1.speculation.$key")))"
+    done
+    for at in results.0. results.1. ''; do
+        for key in drafted.0 drafted.1 accepted.0 accepted.1 acceptance mean_length; do
+            value "${at}speculation.$key"
+        done | tr '\n' ' ' >counts
+        awk '{exit !(NF == 6 && sprintf("%.6f %.6f", ($3 + $4) / ($1 + $2), 1 + ($3 + $4) / $1) == sprintf("%.6f %.6f", $5, $6))}' \
+            counts || fail "acceptance and mean length are not those of the counts: $(cat counts)"
+    done
+    run run nano --tokens 1,2,3 --max-tokens 2 --json
+    expect_status 0
+    expect_value speculation.k 0
+    expect_out '"mean_length": 1\.000000'
+    [ "$(grep -o '"speculation"' out | wc -l)" = 1 ] || fail 'results without drafts have counts'
+}
+
+# Rejection sampling says what it gives up, is in the plan, and wants drafts.
+case_draft_sampling()
+{
+    model
+    run run --help
+    expect_out '--draft-sampling shared-noise\|rejection' 'no longer on the request alone'
+    run run nano --tokens 1,2,3 --max-tokens 12 --temperature 1 --num-speculative-tokens 3 \
+        --draft-sampling rejection --json
+    expect_status 0
+    expect_json
+    expect_value speculation.sampling rejection
+    expect_err '^plimsoll: plan: draft_sampling rejection: sampled tokens depend on drafts and on what shares a step$'
+    expect_peak_at_plan
+    run run nano --tokens 1,2,3 --max-tokens 12 --num-speculative-tokens 3 --draft-sampling rejection --stats
+    expect_status 0
+    expect_err 'tokens a step; rejection sampling$'
+    run plan nano --num-speculative-tokens 3 --draft-sampling rejection --max-model-len 256
+    expect_status 0
+    expect_out 'engine.draft_probs'
+    run run nano --tokens 1,2,3 --draft-sampling rejection
+    expect_status 2
+    expect_empty out
+    expect_err 'draft_sampling: rejection wants drafts \(got num_speculative_tokens 0, want 1 to 8\)'
+    run run nano --tokens 1,2,3 --num-speculative-tokens 3 --draft-sampling maybe
+    expect_status 2
+    expect_err "draft-sampling.*got 'maybe'"
 }
 
 # Long work says on a terminal how far it is, and nothing in a pipe.
