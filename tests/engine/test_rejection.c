@@ -116,7 +116,7 @@ static void draw(pl_engine *e, int n_draws, int32_t *counts)
         pl_request_params p[AT_ONCE];
 
         for (int k = 0; k < AT_ONCE; k++)
-            p[k] = request_of((uint64_t)(i + k));
+            p[k] = request_of((uint64_t)i + (uint64_t)k);
         run_all(e, p, AT_ONCE, NULL, r);
         for (int k = 0; k < AT_ONCE; k++)
             counts[cell_of(&r[k])]++;
