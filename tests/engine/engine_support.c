@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/internal.h"
+
 const char *checkpoint_path(const char *name)
 {
     static char path[1024];
@@ -53,6 +55,43 @@ void take(pl_request *request, result *r)
     r->stats = pl_request_stats_of(request);
     pl_request_digest(request, r->digest);
     pl_request_release(request);
+}
+
+/* What the last step took back: its list of sequences is still there. */
+static void watch(const pl_engine *e, taken_back *seen)
+{
+    for (int32_t s = 0; s < e->n_step_seqs; s++) {
+        const pl_step_seq *seq = &e->parts.step_seqs[s];
+        const int32_t n = seq->state->n, end = n + seq->n - e->parts.step_requests[s]->n_chosen;
+        const int32_t ring = seq->state->ring_rows;
+
+        if (!seq->n_draft || end == n)
+            continue;
+        seen->n++;
+        seen->over_4 += end / 4 > n / 4;
+        seen->over_128 += end / 128 > n / 128;
+        seen->over_ring += end / ring > n / ring;
+    }
+}
+
+void run_watched(pl_engine *e, const pl_request_params *params, int n, const int *order, result *r,
+                 taken_back *seen)
+{
+    pl_request *requests[16];
+    bool busy = true;
+    pl_error err;
+
+    assert_in_range(n, 1, 16);
+    for (int i = 0; i < n; i++) {
+        int at = order ? order[i] : i;
+        check_ok(pl_engine_submit(e, &params[at], &requests[at], &err), &err);
+    }
+    while (busy) {
+        check_ok(pl_engine_step(e, &busy, &err), &err);
+        watch(e, seen);
+    }
+    for (int i = 0; i < n; i++)
+        take(requests[i], &r[i]);
 }
 
 void run_all(pl_engine *e, const pl_request_params *params, int n, const int *order, result *r)

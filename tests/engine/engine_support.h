@@ -38,6 +38,16 @@ void take(pl_request *request, result *r);
 /* Runs the requests together, submitted in the order given; results in the order of params. */
 void run_all(pl_engine *e, const pl_request_params *params, int n, const int *order, result *r);
 
+/* Steps in which a request had drafts taken back, and of them those whose drafts had ended a group of 4, a block of 128, had
+ * gone round the end of the ring. */
+typedef struct taken_back {
+    uint64_t n, over_4, over_128, over_ring;
+} taken_back;
+
+/* As run_all, and adds to *seen. */
+void run_watched(pl_engine *e, const pl_request_params *params, int n, const int *order, result *r,
+                 taken_back *seen);
+
 /* Fails unless all bits are equal. */
 void check_same_result(const char *what, const result *got, const result *want);
 

@@ -9,6 +9,7 @@
 #include "support/golden.h"
 
 static golden *gold;
+static int n_first_drafts;
 
 static const int64_t *ids_of(int32_t n, int k, const char *what, size_t *count)
 {
@@ -25,6 +26,21 @@ static int64_t total(const uint64_t *counts)
     for (int i = 0; i < PL_MAX_SPECULATIVE; i++)
         sum += (int64_t)counts[i];
     return sum;
+}
+
+/* The drafts behind the prompt are a golden list of their own, draft.N. */
+static void check_first_drafts(const int32_t *drafts, int32_t n, int k, size_t round)
+{
+    char name[64];
+    golden_tensor want;
+
+    snprintf(name, sizeof name, "draft.%d.ids", n);
+    if (round || !golden_has(gold, name))
+        return;
+    want = golden_get(gold, "I64", "draft.%d.ids", n);
+    for (int j = 0; j < k && (size_t)j < want.n; j++)
+        assert_int_equal(drafts[j], ((const int64_t *)want.data)[j]);
+    n_first_drafts++;
 }
 
 /* Before each round the drafts lie behind the outputs; after it their number that was accepted is known. */
@@ -52,6 +68,7 @@ static void check_rounds(pl_engine *e, const int32_t *prompt, int32_t n, int k)
 
         assert_int_equal(r->n_drafts, k);
         assert_int_equal(next[-1], first[i]);
+        check_first_drafts(next, n, k, i);
         for (int j = 0; j < k; j++)
             if (next[j] != drafts[i * (size_t)k + (size_t)j])
                 fail_msg("%d tokens, %d drafts, round %zu: draft %d is %d, want %ld", n, k, i, j,
@@ -100,6 +117,7 @@ static void test_rounds(void **state)
         pl_engine_close(e);
     }
     assert_true(n_cases >= (is_full() ? 27 : 9));
+    assert_true(n_first_drafts >= (is_full() ? 27 : 9));
     free(prompt);
 }
 

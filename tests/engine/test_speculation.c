@@ -12,7 +12,7 @@
 #include "engine/internal.h"
 #include "engine_support.h"
 
-enum { N = 6, LONG = 133, MODEL_LEN = 400 };
+enum { N = 6, LONG = 133, MODEL_LEN = 540 };
 
 static const char *checkpoint;
 static int vocab;
@@ -45,7 +45,7 @@ static pl_engine *open_with(int k, int chunk, int threads)
 
 static void make_requests(int32_t n_tokens)
 {
-    static const int32_t lengths[N] = {100, 5, 30, 126, 12, LONG};
+    static const int32_t lengths[N] = {120, 5, 124, 126, 12, LONG};
 
     for (int i = 0; i < N; i++) {
         fill_prompt(prompt[i], lengths[i], vocab, (uint32_t)i);
@@ -131,10 +131,11 @@ static void compare(int k, int chunk, int threads, const int *order)
     const pl_speculation *total;
     pl_engine_stats stats;
     uint64_t accepted = 0, steps = 0;
+    taken_back seen = {0};
     result got[N];
     char what[96];
 
-    run_all(e, requests, N, order, got);
+    run_watched(e, requests, N, order, got, &seen);
     stats = pl_engine_stats_of(e);
     total = &stats.speculation;
     for (int i = 0; i < N; i++) {
@@ -152,6 +153,9 @@ static void compare(int k, int chunk, int threads, const int *order)
     if (k && chunk > N) {
         assert_true(accepted > 10);
         assert_true(total->drafted[0] > total->accepted[0] + 10);
+        assert_true(seen.n > 10 && seen.over_4 > 5);
+        /* Requests begin at 120 to 133: drafts end a block, and go round a ring of 136. */
+        assert_true(k < 8 || chunk < 40 || (seen.over_128 > 0 && seen.over_ring > 0));
     }
     pl_engine_close(e);
 }
@@ -228,10 +232,10 @@ static void test_changing_depth(void **state)
     }
 }
 
-/* Thousands of tokens: greedy and sampled, on one side and the other of every boundary. */
+/* 2,400 tokens a seed: greedy and sampled, on one side and the other of every boundary. */
 static void test_long(void **state)
 {
-    enum { TOKENS = 250, SEEDS = 4 };
+    enum { TOKENS = 400, SEEDS = 2 };
     static result want[N], got[N];
 
     if (!is_full())
@@ -239,6 +243,7 @@ static void test_long(void **state)
     for (int seed = 0; seed < SEEDS; seed++) {
         pl_request_params long_ones[N];
         pl_engine *e = open_with(0, 512, 2);
+        int32_t n_tokens = 0;
 
         memcpy(long_ones, requests, sizeof long_ones);
         for (int i = 0; i < N; i++) {
@@ -250,9 +255,15 @@ static void test_long(void **state)
         }
         run_all(e, long_ones, N, NULL, want);
         pl_engine_close(e);
+        for (int i = 0; i < N; i++)
+            n_tokens += want[i].n;
+        assert_true(n_tokens >= 2000);
         for (int k = 1; k <= PL_MAX_SPECULATIVE; k++) {
+            taken_back seen = {0};
+
             e = open_with(k, 64, 2);
-            run_all(e, long_ones, N, NULL, got);
+            run_watched(e, long_ones, N, NULL, got, &seen);
+            assert_true(seen.over_4 > 50 && seen.over_128 > 1 && (k < 3 || seen.over_ring > 1));
             for (int i = 0; i < N; i++)
                 check_same_result("long", &got[i], &want[i]);
             pl_engine_close(e);
