@@ -19,14 +19,17 @@ class Server:
         self.process = subprocess.Popen(
             command or [program, "serve", model, "--port", "0", "--threads", "2", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
-        self.reader = threading.Thread(target=self._read_log, daemon=True)
-        self.reader.start()
+        self._read_later()
         self.url = self.process.stdout.readline().strip()
         if not self.url:
             self.process.wait()
             self.reader.join()
             raise RuntimeError("the server did not start: " + " / ".join(self.log))
         self.port = int(self.url.rsplit(":", 1)[1])
+
+    def _read_later(self):
+        self.reader = threading.Thread(target=self._read_log, daemon=True)
+        self.reader.start()
 
     def _read_log(self):
         for line in self.process.stderr:
