@@ -87,25 +87,12 @@ static void project(pl_forward *f, const pl__block *b)
         job[n++] = pl__linear(f, w->index_weights_proj, ws->x, ws->iw, PL_LINEAR_ACT);
     }
     pl__compress_replay(f, b);
-    pl_run_together(&f->exec, (pl_chain *const[]){&ws->side[0], &ws->side[1]}, 2, job, n);
-}
-
-/* Queries from their low-rank vector, sections 3.1 and 3.8; jobs of the linear layers behind it. Returns their number. */
-static int32_t query_jobs(pl_forward *f, const pl__block *b)
-{
-    const pl_layer_slots *w = b->w;
-    pl_workspace *ws = &f->ws;
-    const pl_share *own = &f->share;
-    int64_t width = (int64_t)own->n_heads * PL_HEAD_DIM;
-
-    ws->jobs[0] = pl__linear(f, w->wq_b, ws->qrq, ws->q, PL_LINEAR_ACT);
-    ws->jobs[0].first_row = (int64_t)own->head * PL_HEAD_DIM;
-    ws->jobs[0].n_rows = width;
-    ws->jobs[0].y_stride = width * f->exec.ops->act_bytes;
-    if (w->ratio != 4)
-        return 1;
-    ws->jobs[1] = pl__linear(f, w->index_wq_b, ws->qrq, ws->iq, PL_LINEAR_ACT);
-    return 2;
+    pl_run_together(&f->exec, &(pl_together){
+                                  .chains = (pl_chain *const[]){&ws->side[0], &ws->side[1]},
+                                  .n_chains = 2,
+                                  .jobs = job,
+                                  .n_jobs = n,
+                              });
 }
 
 /* The window key (= value) of every token, section 3.2. */
@@ -131,33 +118,26 @@ static void query_and_keys(pl_forward *f, const pl__block *b)
     pl_workspace *ws = &f->ws;
     pl_chain *const all[] = {&ws->side[0], &ws->side[1], &ws->side[2], &ws->rows};
     bool many = pl_rows_are_many(&f->exec, f->step->n_tokens), drafts = pl__step_has_drafts(f);
-    int comp = b->w->ratio != 0;
 
     pl__rms_norm(f, &ws->rows, b->w->q_norm, ws->qr, ws->qr);
     pl__quantise(f, &ws->rows, f->config->q_lora_rank, ws->qr, ws->qrq);
     window_key(f, b);
     pl__compress_sure(f, b);
     if (many) {
-        pl_run_together(&f->exec, all, 4, NULL, 0);
+        pl__run_side_by_side(f, all, 4);
         (drafts ? pl__compress_drafts : pl__compress_finish)(f, b);
     } else {
         pl_chain_run(&f->exec, &ws->rows);
     }
-    pl_run_together(&f->exec, all, 3, ws->jobs, query_jobs(f, b));
+    pl__query(f, b, all, 3);
     if (drafts && !many) {
         pl__compress_drafts(f, b);
-        pl_run_together(&f->exec, all, 2, NULL, 0);
+        pl__run_side_by_side(f, all, 2);
     }
     if (drafts || !many) {
         pl__compress_finish(f, b);
-        pl_run_together(&f->exec, all, 2, NULL, 0);
+        pl__run_side_by_side(f, all, 2);
     }
-    pl_chain_q_norm_rope(&ws->rows, &(pl_q_norm_rope_args){
-                                        .n_heads = f->share.n_heads,
-                                        .eps = f->config->rms_norm_eps,
-                                        .angles = {ws->cos[comp], ws->sin[comp]},
-                                        .q = ws->q,
-                                    });
     pl__tap(f, b, PL_TAP_ATTN_Q, PL_TAP_KIND_ACT, (int64_t)f->share.n_heads * PL_HEAD_DIM, ws->q);
     pl__tap(f, b, PL_TAP_ATTN_KV, PL_TAP_KIND_ROWS, PL_HEAD_DIM, NULL);
 }
@@ -172,12 +152,6 @@ static void select_entries(pl_forward *f, const pl__block *b)
     int64_t tiles = 2 * (int64_t)pl_pool_n_workers(f->exec.pool);
     int32_t n_parts = n >= tiles ? 1 : (int32_t)((tiles + n - 1) / n);
 
-    pl_chain_index_query(&ws->rows, &(pl_index_query_args){
-                                        .n_heads = c->index_n_heads,
-                                        .q = ws->iq,
-                                        .angles = {ws->cos[1], ws->sin[1]},
-                                        .out = ws->iquery,
-                                    });
     pl_chain_index_topk(&ws->rows, &(pl_index_topk_args){
                                        .n_heads = c->index_n_heads,
                                        .topk = c->index_topk,
@@ -217,40 +191,28 @@ static void attend(pl_forward *f, const pl__block *b)
     const pl_layer_slots *w = b->w;
     const pl_share *own = &f->share;
     pl_workspace *ws = &f->ws;
-    int64_t z = (int64_t)c->o_groups * c->o_lora_rank;
-    int comp = w->ratio != 0;
     pl_weight_view sink = pl__view(f, w->attn_sink);
 
     sink.data = (const float *)sink.data + own->head;
-    pl_chain_attention(&ws->rows, &(pl_attention_args){
-                                      .n_heads = own->n_heads,
-                                      .ratio = w->ratio,
-                                      .q = ws->q,
-                                      .sink = sink,
-                                      .seqs = ws->seqs,
-                                      .seq_of = ws->seq_of,
-                                      .position = ws->position,
-                                      .step = ws->step,
-                                      .sel = w->ratio == 4 ? ws->sel : NULL,
-                                      .n_sel = w->ratio == 4 ? ws->n_sel : NULL,
-                                      .sel_stride = c->index_topk,
-                                      .o = ws->q,
-                                  });
-    pl__tap(f, b, PL_TAP_ATTN_O, PL_TAP_KIND_ACT, (int64_t)own->n_heads * PL_HEAD_DIM, ws->q);
-    pl_chain_unrope(&ws->rows, &(pl_unrope_args){
-                                   .n_heads = own->n_heads,
-                                   .angles = {ws->cos[comp], ws->sin[comp]},
-                                   .o = ws->q,
-                               });
-    pl_chain_run(&f->exec, &ws->rows);
-    pl_run_linear(&f->exec, ws->jobs, pl__linear_wo_a(f, w->wo_a, ws->jobs));
-    pl__gather_groups(f);
-    pl__quantise(f, &ws->rows, z, ws->z, ws->zq);
-    pl_chain_run(&f->exec, &ws->rows);
+    pl__attend_and_project(f, b,
+                           &(pl_attention_args){
+                               .n_heads = own->n_heads,
+                               .ratio = w->ratio,
+                               .q = ws->q,
+                               .sink = sink,
+                               .seqs = ws->seqs,
+                               .seq_of = ws->seq_of,
+                               .position = ws->position,
+                               .step = ws->step,
+                               .sel = w->ratio == 4 ? ws->sel : NULL,
+                               .n_sel = w->ratio == 4 ? ws->n_sel : NULL,
+                               .sel_stride = c->index_topk,
+                               .o = ws->q,
+                           });
     pl_run_linear(
         &f->exec, ws->jobs,
         pl__linear_shards(f, pl__linear(f, w->wo_b, ws->zq, ws->out, PL_LINEAR_ACT), ws->jobs));
-    pl__add_shards(f, z / PL_QUANT_BLOCK, NULL, ws->out);
+    pl__add_shards(f, (int64_t)c->o_groups * c->o_lora_rank / PL_QUANT_BLOCK, NULL, ws->out);
     pl__tap(f, b, PL_TAP_ATTN_OUT, PL_TAP_KIND_ACT, c->hidden_size, ws->out);
 }
 
@@ -302,46 +264,17 @@ static void route(pl_forward *f, const pl__block *b)
     pl__tap(f, b, PL_TAP_FFN_WEIGHTS, PL_TAP_KIND_ACC, c->n_experts_per_tok, ws->weight);
 }
 
-/* The gated unit between w1, w3 and w2, on some rows. */
-static void activate(pl_forward *f, pl_chain *chain, pl__row_range rows)
-{
-    const pl_config *c = f->config;
-    pl_workspace *ws = &f->ws;
-    int64_t bytes = (int64_t)c->moe_intermediate_size * f->exec.ops->act_bytes;
-    int64_t q_bytes = pl__quant_row_bytes(f->exec.ops, c->moe_intermediate_size);
-    uint8_t *g = (uint8_t *)ws->g + rows.begin * bytes;
-
-    pl_chain_begin(chain, rows.n);
-    pl_chain_swiglu(chain, &(pl_swiglu_args){
-                               .dim = c->moe_intermediate_size,
-                               .limit = c->swiglu_limit,
-                               .g = g,
-                               .u = (uint8_t *)ws->u + rows.begin * bytes,
-                               .weight = ws->weight,
-                               .weight_at = ws->pair_weight + rows.begin,
-                               .a = g,
-                           });
-    pl__quantise(f, chain, c->moe_intermediate_size, g, (uint8_t *)ws->aq + rows.begin * q_bytes);
-}
-
 /* Routed experts and the shared one side by side: an expert's weights are read once per step. */
 static void experts(pl_forward *f, const pl__block *b)
 {
     const pl_config *c = f->config;
     pl_workspace *ws = &f->ws;
-    pl_chain *const parts[] = {&ws->side[0], &ws->side[1]};
-    pl__row_range ranges[2];
-    int n_ranges;
 
     pl__quantise(f, &ws->rows, c->hidden_size, ws->x, ws->xq);
     route(f, b);
     pl_chain_run(&f->exec, &ws->rows);
     pl__group_by_expert(f);
-    pl_run_linear(&f->exec, ws->jobs, pl__linear_experts_up(f, b, ws->jobs));
-    n_ranges = pl__expert_rows(f, ranges);
-    for (int i = 0; i < n_ranges && i < 2; i++)
-        activate(f, parts[i], ranges[i]);
-    pl_run_together(&f->exec, parts, n_ranges, NULL, 0);
+    pl__experts_up(f, b);
     pl_run_linear(&f->exec, ws->jobs, pl__linear_experts_down(f, b, ws->jobs));
     pl__add_experts(f);
     pl__tap(f, b, PL_TAP_FFN_OUT, PL_TAP_KIND_ACT, c->hidden_size, ws->out);
@@ -441,7 +374,7 @@ void pl__dsv4_run_mtp(pl_forward *f, const void *streams, const int32_t *rows)
     pl_chain_begin(h, n * PL_HC_MULT);
     pl__rms_norm(f, h, m->mtp_hnorm, ws->h, ws->h);
     pl__quantise(f, h, dim, ws->h, ws->hq);
-    pl_run_together(&f->exec, (pl_chain *const[]){&ws->rows, h}, 2, NULL, 0);
+    pl__run_side_by_side(f, (pl_chain *const[]){&ws->rows, h}, 2);
     ws->jobs[0] = pl__linear(f, m->mtp_e_proj, ws->eq, ws->e, PL_LINEAR_ACT);
     ws->jobs[1] = pl__linear(f, m->mtp_h_proj, ws->hq, ws->h, PL_LINEAR_ACT);
     ws->jobs[1].n = (int32_t)(n * PL_HC_MULT);

@@ -80,6 +80,14 @@ int pl__expert_rows(const pl_forward *f, pl__row_range ranges[2]);
 int32_t pl__linear_experts_up(const pl_forward *f, const pl__block *b, pl_linear_job *jobs);
 int32_t pl__linear_experts_down(const pl_forward *f, const pl__block *b, pl_linear_job *jobs);
 
+/* Linear layers and what follows them within the same tile (deepseek_v4_pieces.c): queries of attention and the indexer
+ * beside chains `side`; attention, the rotation back and wo_a to zq; the experts' w1, w3 and gated unit to aq. */
+void pl__query(pl_forward *f, const pl__block *b, pl_chain *const *side, int32_t n_side);
+void pl__attend_and_project(pl_forward *f, const pl__block *b, const pl_attention_args *args);
+void pl__experts_up(pl_forward *f, const pl__block *b);
+/* Chains that need nothing of each other, in one region. */
+void pl__run_side_by_side(pl_forward *f, pl_chain *const *chains, int32_t n);
+
 /* Call the hook, if there is one, after ws.rows has been run. */
 void pl__tap(pl_forward *f, const pl__block *b, pl_tap tap, pl_tap_kind kind, int64_t cols,
              void *data);

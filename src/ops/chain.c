@@ -18,29 +18,38 @@ static pl_link *append(pl_chain *c)
     return &c->link[c->n_links++];
 }
 
-/* pl_chain_NAME and pl_run_NAME; `count` and `cost` are expressions of a. */
-#define PL_DEFINE_OPERATOR(name, kind, count, cost)                            \
-    static void name##_link(pl_link *l, const pl_##name##_args *a)             \
-    {                                                                          \
-        l->op = PL_PROFILE_##name;                                             \
-        l->unit = PL_UNIT_##kind;                                              \
-        l->per = (count);                                                      \
-        l->steps = (cost);                                                     \
-        l->args.name = *a;                                                     \
-    }                                                                          \
-    void pl_chain_##name(pl_chain *c, const pl_##name##_args *a)               \
-    {                                                                          \
-        if (c->n_rows > 0)                                                     \
-            name##_link(append(c), a);                                         \
-    }                                                                          \
-    void pl_run_##name(const pl_exec *x, const pl_##name##_args *a, int64_t n) \
-    {                                                                          \
-        pl_link l;                                                             \
-                                                                               \
-        if (n <= 0)                                                            \
-            return;                                                            \
-        name##_link(&l, a);                                                    \
-        pl__run_links(x, &l, 1, n);                                            \
+/* pl_chain_NAME, pl_call_NAME and pl_run_NAME; `count` and `cost` are expressions of a. */
+#define PL_DEFINE_OPERATOR(name, kind, count, cost)                                             \
+    static void name##_link(pl_link *l, const pl_##name##_args *a)                              \
+    {                                                                                           \
+        l->op = PL_PROFILE_##name;                                                              \
+        l->unit = PL_UNIT_##kind;                                                               \
+        l->per = (count);                                                                       \
+        l->steps = (cost);                                                                      \
+        l->args.name = *a;                                                                      \
+    }                                                                                           \
+    void pl_chain_##name(pl_chain *c, const pl_##name##_args *a)                                \
+    {                                                                                           \
+        if (c->n_rows > 0)                                                                      \
+            name##_link(append(c), a);                                                          \
+    }                                                                                           \
+    void pl_call_##name(const pl_exec *x, int worker, const pl_##name##_args *a, int64_t begin, \
+                        int64_t end)                                                            \
+    {                                                                                           \
+        double from = x->profile ? pl__profile_now() : 0;                                       \
+                                                                                                \
+        x->ops->name(&x->env[worker], a, begin, end);                                           \
+        if (x->profile)                                                                         \
+            x->profile->worker[worker].op_ns[PL_PROFILE_##name] += pl__profile_now() - from;    \
+    }                                                                                           \
+    void pl_run_##name(const pl_exec *x, const pl_##name##_args *a, int64_t n)                  \
+    {                                                                                           \
+        pl_link l;                                                                              \
+                                                                                                \
+        if (n <= 0)                                                                             \
+            return;                                                                             \
+        name##_link(&l, a);                                                                     \
+        pl__run_links(x, &l, 1, n);                                                             \
     }
 PL_OPERATOR_MAP(PL_DEFINE_OPERATOR)
 

@@ -27,6 +27,9 @@ typedef struct pl_quantise_args {
     int64_t x_stride; /* act rows */
     void *q;
     int64_t q_stride; /* quantised rows; q and q_stride are multiples of 16 */
+    /* Where the dim values are a part of a quantised row: its elements, and which of them comes first; multiples of 128.
+     * 0, 0: they are the row. q is the row in any case. */
+    int64_t row_dim, first;
 } pl_quantise_args;
 typedef void pl_quantise_fn(const pl_op_env *env, const pl_quantise_args *a, int64_t begin,
                             int64_t end);

@@ -75,7 +75,7 @@ static void share_out(pl_profile *p, double wall)
     for (int op = 0; op < PL_PROFILE_COUNT; op++) {
         if (!(of[op] > 0))
             continue;
-        p->op[op].calls += op >= (int)PL_PROFILE_LINEAR;
+        p->op[op].calls++;
         p->op[op].wall_ns += wall * of[op] / sum;
     }
 }

@@ -29,7 +29,7 @@ enum {
 };
 
 typedef struct pl_profile_entry {
-    int64_t calls;
+    int64_t calls; /* runs that held it */
     /* Until the last worker was done. A run of several operators is shared out by what its workers spent on each. */
     double wall_ns;
 } pl_profile_entry;
@@ -62,8 +62,7 @@ const char *pl_profile_name(pl_profile_op op);
 
 double pl__profile_now(void);
 
-/* pl_pool_run under the clock. Tiles fill in op_ns themselves; calls are the caller's to count, those of linear layers
- * apart, of which each kind that was run counts as one. */
+/* pl_pool_run under the clock. Tiles fill in op_ns themselves. */
 void pl__profile_run(pl_profile *p, pl_pool *pool, int64_t n_tiles, pl_pool_fn *fn, void *user);
 
 #endif

@@ -27,10 +27,11 @@ void pl_exec_layout(pl_exec *x, pl_arena *arena, const pl_ops *ops, int n_worker
     }
 }
 
-/* Links over a range of rows, or of the units that all of them count in; or a list of linear layers. Its tiles follow
- * those of the part before. */
+/* A piece; links over a range of rows, or of the units that all of them count in; or a list of linear layers. Its tiles
+ * follow those of the part before. */
 typedef struct part {
-    const pl_link *links; /* NULL: linear layers */
+    const pl_piece *piece;
+    const pl_link *links; /* NULL, and no piece: linear layers */
     int32_t n_links;
     bool by_row;
     int64_t units, steps; /* steps of a unit */
@@ -50,7 +51,7 @@ typedef struct region {
     const pl_exec *x;
     linear_list linear;
     int32_t n_parts;
-    part part[PL_TOGETHER_CHAINS + 1];
+    part part[PL_TOGETHER_CHAINS + PL_TOGETHER_PIECES + 1];
 } region;
 
 static pl_linear_fn *linear_of(const pl_ops *ops, const pl_linear_job *job)
@@ -79,8 +80,8 @@ pl_profile_op pl__linear_op(const pl_linear_job *job)
     }
 }
 
-static void run_rows(const pl_exec *x, int worker, const pl_linear_job *job, int64_t begin,
-                     int64_t end)
+void pl_call_linear(const pl_exec *x, int worker, const pl_linear_job *job, int64_t begin,
+                    int64_t end)
 {
     double from = x->profile ? pl__profile_now() : 0;
 
@@ -116,7 +117,7 @@ static void run_jobs(const pl_exec *x, int worker, const linear_list *l, int64_t
         int64_t stop = job_end(l, j) < end ? job_end(l, j) : end;
 
         if (stop > begin)
-            run_rows(x, worker, job, begin - job->first_unit, stop - job->first_unit);
+            pl_call_linear(x, worker, job, begin - job->first_unit, stop - job->first_unit);
         begin = stop > begin ? stop : begin;
     }
 }
@@ -127,16 +128,19 @@ static void run_tokens(const pl_exec *x, int worker, pl_linear_job job, int64_t 
     job.x = (const uint8_t *)job.x + begin * job.x_stride;
     job.y = (uint8_t *)job.y + begin * job.y_stride;
     job.n = (int32_t)(end - begin);
-    run_rows(x, worker, &job, 0, (job.n_rows + PL_TILE_ROWS - 1) / PL_TILE_ROWS);
+    pl_call_linear(x, worker, &job, 0, (job.n_rows + PL_TILE_ROWS - 1) / PL_TILE_ROWS);
 }
 
-static void call(const pl_ops *ops, const pl_op_env *env, const pl_link *l, int64_t begin,
-                 int64_t end)
+static void run_link(const pl_exec *x, int worker, const pl_link *l, int64_t begin, int64_t end)
 {
+    if (l->unit == PL_UNIT_MATRIX) {
+        run_tokens(x, worker, l->args.linear, begin, end);
+        return;
+    }
     switch (l->op) {
-#define PL_CALL(name, unit, per, steps)            \
-    case PL_PROFILE_##name:                        \
-        ops->name(env, &l->args.name, begin, end); \
+#define PL_CALL(name, unit, per, steps)                       \
+    case PL_PROFILE_##name:                                   \
+        pl_call_##name(x, worker, &l->args.name, begin, end); \
         break;
         PL_OPERATOR_MAP(PL_CALL)
 #undef PL_CALL
@@ -145,22 +149,12 @@ static void call(const pl_ops *ops, const pl_op_env *env, const pl_link *l, int6
     }
 }
 
-static void run_link(const pl_exec *x, int worker, const pl_link *l, int64_t begin, int64_t end)
-{
-    double from;
-
-    if (l->unit == PL_UNIT_MATRIX) {
-        run_tokens(x, worker, l->args.linear, begin, end);
-        return;
-    }
-    from = x->profile ? pl__profile_now() : 0;
-    call(x->ops, &x->env[worker], l, begin, end);
-    if (x->profile)
-        x->profile->worker[worker].op_ns[l->op] += pl__profile_now() - from;
-}
-
 static void run_part(const region *r, const part *p, int64_t begin, int64_t end, int worker)
 {
+    if (p->piece) {
+        p->piece->fn(r->x, worker, p->piece->user, begin, end);
+        return;
+    }
     if (!p->links) {
         run_jobs(r->x, worker, &r->linear, begin, end);
         return;
@@ -232,12 +226,6 @@ static void run_region(region *r)
         pl_pool_run(x->pool, n, n > 1 ? tile_of : whole, r);
 }
 
-static void count_calls(const pl_exec *x, const pl_link *links, int32_t n_links)
-{
-    for (int32_t i = 0; x->profile && i < n_links; i++)
-        x->profile->op[links[i].op].calls += links[i].unit != PL_UNIT_MATRIX;
-}
-
 static bool has_matrix(const pl_link *links, int32_t n_links)
 {
     for (int32_t i = 0; i < n_links; i++)
@@ -270,7 +258,6 @@ static void add_links(region *r, const pl_link *links, int32_t n_links, int64_t 
     /* A rank may have no heads. */
     if (n <= 0 || n_links == 0 || (!by_row && links->per == 0))
         return;
-    count_calls(r->x, links, n_links);
     *p = (part){.links = links,
                 .n_links = n_links,
                 .by_row = by_row,
@@ -365,20 +352,33 @@ void pl_chain_run(const pl_exec *x, pl_chain *c)
     c->n_links = 0;
 }
 
-void pl_run_together(const pl_exec *x, pl_chain *const chains[], int32_t n_chains,
-                     pl_linear_job *jobs, int32_t n_jobs)
+void pl_run_together(const pl_exec *x, const pl_together *t)
 {
     region r = {.x = x};
 
-    assert(n_chains <= PL_TOGETHER_CHAINS);
-    for (int32_t i = 0; i < n_chains; i++) {
-        pl_chain *c = chains[i];
+    assert(t->n_chains <= PL_TOGETHER_CHAINS && t->n_pieces <= PL_TOGETHER_PIECES);
+    for (int32_t i = 0; i < t->n_chains; i++) {
+        pl_chain *c = t->chains[i];
 
         if (c->n_links)
             add_links(&r, c->link, c->n_links, c->n_rows, !is_of_one_unit(c->link, c->n_links));
     }
-    add_linear(&r, jobs, n_jobs);
+    for (int32_t i = 0; i < t->n_pieces; i++)
+        if (t->pieces[i].units > 0)
+            r.part[r.n_parts++] = (part){
+                .piece = &t->pieces[i],
+                .units = t->pieces[i].units,
+                .steps = t->pieces[i].steps,
+                .least = 1,
+                .together = 1,
+            };
+    add_linear(&r, t->jobs, t->n_jobs);
     run_region(&r);
-    for (int32_t i = 0; i < n_chains; i++)
-        chains[i]->n_links = 0;
+    for (int32_t i = 0; i < t->n_chains; i++)
+        t->chains[i]->n_links = 0;
+}
+
+bool pl_pieces_are_many(const pl_exec *x, int64_t units)
+{
+    return units >= (int64_t)pl_pool_n_workers(x->pool) * TILES_PER_WORKER;
 }

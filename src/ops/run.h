@@ -31,20 +31,44 @@ void pl_chain_run(const pl_exec *x, pl_chain *c);
  * tokens are fine. */
 void pl_run_linear(const pl_exec *x, pl_linear_job *jobs, int32_t n_jobs);
 
-enum { PL_TOGETHER_CHAINS = 6 };
+/* Work that is no chain: fn over units that need nothing of each other. It runs operators by pl_call_NAME. */
+typedef void pl_piece_fn(const pl_exec *x, int worker, const void *user, int64_t begin,
+                         int64_t end);
+typedef struct pl_piece {
+    pl_piece_fn *fn;
+    const void *user;
+    int64_t units, steps; /* steps of a unit, as in chain.h */
+} pl_piece;
 
-/* At most PL_TOGETHER_CHAINS chains and a list of jobs, none of which needs anything of another, in one region. The
- * operators of a chain either count all in the same, or it is split by rows however few they are; no linear layers
- * within. Empties the chains. */
-void pl_run_together(const pl_exec *x, pl_chain *const chains[], int32_t n_chains,
-                     pl_linear_job *jobs, int32_t n_jobs);
+enum { PL_TOGETHER_CHAINS = 6, PL_TOGETHER_PIECES = 2 };
+
+/* What runs side by side in one region, since none of it needs anything of another. The operators of a chain either
+ * count all in the same, or it is split by rows however few they are; no linear layers within. */
+typedef struct pl_together {
+    pl_chain *const *chains; /* emptied by the run */
+    int32_t n_chains;
+    const pl_piece *pieces;
+    int32_t n_pieces;
+    pl_linear_job *jobs;
+    int32_t n_jobs;
+} pl_together;
+
+void pl_run_together(const pl_exec *x, const pl_together *t);
+
+/* Whether so many units keep all workers busy. */
+bool pl_pieces_are_many(const pl_exec *x, int64_t units);
 
 /* Whether so many rows are enough for all workers to share, so that a chain is one region. */
 bool pl_rows_are_many(const pl_exec *x, int64_t n_rows);
 
-/* pl_run_NAME(x, a, n): one operator over n rows. */
-#define PL_RUN_OPERATOR(name, unit, per, steps) \
-    void pl_run_##name(const pl_exec *x, const pl_##name##_args *a, int64_t n);
+void pl_call_linear(const pl_exec *x, int worker, const pl_linear_job *job, int64_t begin,
+                    int64_t end);
+
+/* pl_run_NAME(x, a, n): one operator over n rows. pl_call_NAME: some of its units, from within a tile. */
+#define PL_RUN_OPERATOR(name, unit, per, steps)                                                 \
+    void pl_run_##name(const pl_exec *x, const pl_##name##_args *a, int64_t n);                 \
+    void pl_call_##name(const pl_exec *x, int worker, const pl_##name##_args *a, int64_t begin, \
+                        int64_t end);
 PL_OPERATOR_MAP(PL_RUN_OPERATOR)
 #undef PL_RUN_OPERATOR
 

@@ -185,10 +185,21 @@ static void workers_meet_as_seldom_as_promised(void **unused)
     close_pool();
 }
 
-/* Two chains and a list of layers in one region; the layers' tokens read nothing of the chains. */
+enum { N_MARKS = 77 };
+
+static void mark(const pl_exec *x_, int worker, const void *user, int64_t begin, int64_t end)
+{
+    _Atomic int *at = (_Atomic int *)(uintptr_t)user;
+
+    for (int64_t u = begin; u < end; u++)
+        atomic_fetch_add(&at[u], 1);
+}
+
+/* Two chains, a piece and a list of layers in one region; the layers' tokens read nothing of the chains. */
 static void side_by_side(void **unused)
 {
     static const int workers[] = {1, 2, 5};
+    static _Atomic int marks[N_MARKS];
     pl_chain rows, heads;
 
     for (size_t w = 0; w < sizeof workers / sizeof workers[0]; w++) {
@@ -205,7 +216,16 @@ static void side_by_side(void **unused)
         pl_chain_hc_dots(&rows, &(pl_hc_dots_args){.fn = {.rows = OUTPUTS - 1, .cols = 1 << 20}});
         pl_chain_begin(&heads, 3);
         pl_chain_q_norm_rope(&heads, &(pl_q_norm_rope_args){.n_heads = HEADS});
-        pl_run_together(&on.x, (pl_chain *const[]){&rows, &heads}, 2, jobs, 3);
+        pl_run_together(&on.x, &(pl_together){
+                                   .chains = (pl_chain *const[]){&rows, &heads},
+                                   .n_chains = 2,
+                                   .pieces = &(pl_piece){mark, marks, N_MARKS, 1 << 20},
+                                   .n_pieces = 1,
+                                   .jobs = jobs,
+                                   .n_jobs = 3,
+                               });
+        for (int64_t u = 0; u < N_MARKS; u++)
+            assert_int_equal(marks[u], w + 1);
         assert_int_equal(seen->early, 0);
         assert_int_equal(rows.n_links + heads.n_links, 0);
         for (int64_t t = 0; t < MAX_ROWS; t++) {

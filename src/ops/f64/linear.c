@@ -12,7 +12,7 @@ void pl__f64_quantise(const pl_op_env *env, const pl_quantise_args *a, int64_t b
 {
     for (int64_t r = begin; r < end; r++) {
         const double *x = (const double *)((const uint8_t *)a->x + r * a->x_stride);
-        double *q = (double *)((uint8_t *)a->q + r * a->q_stride);
+        double *q = (double *)((uint8_t *)a->q + r * a->q_stride) + a->first;
 
         if (env->mode == PL_MODE_EXACT)
             memcpy(q, x, (size_t)a->dim * sizeof *q);

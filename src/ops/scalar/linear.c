@@ -31,14 +31,15 @@ uint64_t pl__scalar_linear_scratch_bytes(int64_t max_k)
 void pl__scalar_quantise(const pl_op_env *env, const pl_quantise_args *a, int64_t begin,
                          int64_t end)
 {
-    int64_t nb = a->dim / BLOCK;
+    int64_t nb = a->dim / BLOCK, row_nb = (a->row_dim ? a->row_dim : a->dim) / BLOCK;
+    int64_t first = a->first / BLOCK;
 
     for (int64_t r = begin; r < end; r++) {
         const uint16_t *x = (const uint16_t *)((const uint8_t *)a->x + r * a->x_stride);
-        uint8_t *codes = (uint8_t *)a->q + r * a->q_stride;
-        uint8_t *exact = codes + nb * (BLOCK + 1);
+        uint8_t *q = (uint8_t *)a->q + r * a->q_stride, *codes = q + first * BLOCK;
+        uint8_t *scale = q + row_nb * BLOCK + first, *exact = scale + row_nb;
 
-        pl_quant_e4m3(x, a->dim, BLOCK, codes, codes + nb * BLOCK);
+        pl_quant_e4m3(x, a->dim, BLOCK, codes, scale);
         for (int64_t b = 0; b < nb; b++) {
             int32_t unit;
             uint8_t bits = 0;

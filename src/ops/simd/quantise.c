@@ -110,15 +110,17 @@ INLINE void quantise_block(const uint16_t *x, uint8_t *codes, uint8_t *scale, ui
 
 void PL__AT(quantise)(const pl_op_env *env, const pl_quantise_args *a, int64_t begin, int64_t end)
 {
-    int64_t nb = a->dim / PL_QUANT_BLOCK;
+    int64_t nb = a->dim / PL_QUANT_BLOCK, row_dim = a->row_dim ? a->row_dim : a->dim;
+    int64_t row_nb = row_dim / PL_QUANT_BLOCK;
 
     for (int64_t r = begin; r < end; r++) {
         const uint16_t *x =
             (const uint16_t *)(const void *)((const uint8_t *)a->x + r * a->x_stride);
-        uint8_t *codes = (uint8_t *)a->q + r * a->q_stride, *scale = codes + a->dim;
+        uint8_t *q = (uint8_t *)a->q + r * a->q_stride, *codes = q + a->first;
+        uint8_t *scale = q + row_dim + a->first / PL_QUANT_BLOCK;
 
         for (int64_t b = 0; b < nb; b++)
             quantise_block(x + b * PL_QUANT_BLOCK, codes + b * PL_QUANT_BLOCK, scale + b,
-                           scale + nb + b);
+                           scale + row_nb + b);
     }
 }
