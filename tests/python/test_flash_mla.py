@@ -2,10 +2,13 @@
 
 Caches are made here, byte by byte as the contracts D3 lay them out, and what no list names in them is NaN.
 """
-from common import (INF, LIBRARY, SMALL, allowed, allowed_lse, close, draw, ints, over, pick, randn, refused, rng, run,
+from common import (INF, LIBRARY, SMALL, TOP, allowed, allowed_lse, close, draw, ints, over, pick, randn, refused, rng, run,
                     workspace)
 
 import inspect
+import os
+import subprocess
+import sys
 
 import torch
 
@@ -381,6 +384,42 @@ def the_runtime_gives_the_same_bits():
     module.ops_context_destroy(context)
 
 
+def the_runtime_tells_of_functions():
+    """Types and names as apache-tvm-ffi reads them; without it loaded there is nobody who could own the text."""
+    script = ("import sys, plimsoll\ntry:\n    plimsoll.Library().call('_metadata_hadamard')\n"
+              "except plimsoll.NativeError as e:\n    sys.exit('no runtime' not in str(e))\nsys.exit('a text')")
+    assert subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": os.path.join(TOP, "python")},
+                          check=False).returncode == 0
+    import tvm_ffi
+
+    told = tvm_ffi.load_module(LIBRARY).get_function_metadata("attention_varlen")
+    assert told["arguments"][:3] == ["context", "q", "k"] and told["version"] == plimsoll.__version__
+    schema = tvm_ffi.core.TypeSchema.from_json_str(told["type_schema"])
+    assert schema.origin == "Callable" and repr(schema).count("Tensor | None") == 3 and "bool, int, int, float" in repr(schema)
+
+
+def rows_through_the_runtime():
+    import tvm_ffi
+
+    module = tvm_ffi.load_module(LIBRARY)
+    context = module.ops_context_create(1)
+    x, weight, y = randn(5, 256), randn(256), torch.zeros(5, 256).bfloat16()
+    codes, scales = torch.zeros(5, 256).to(torch.float8_e4m3fn), torch.zeros(5, 2, dtype=torch.uint8)
+    module.rms_norm(context, x, weight, 1e-6, y, codes, scales)
+    want = x.double() / (x.double().square().mean(1, keepdim=True) + 1e-6).sqrt() * weight.double()
+    assert ((y.double() - want).abs() <= 2.0**-7 * want.abs() + 1e-30).all()
+    back = codes.double().unflatten(1, (2, 128)) * torch.exp2(scales.double() - 127)[..., None]
+    step = y.double().abs() / 16 + torch.exp2(scales.double() - 127 - 9).repeat_interleave(128, 1)
+    assert ((back.flatten(1) - y.double()).abs() <= step).all()
+    z = torch.zeros(4, 128).bfloat16()
+    unit = torch.zeros(4, 128).bfloat16()
+    unit[range(4), [0, 1, 2, 64]] = 1
+    module.hadamard(context, unit, z)
+    signs = torch.tensor([[(-1.0) ** bin(i & j).count("1") for j in range(128)] for i in (0, 1, 2, 64)])
+    assert torch.equal(z, (signs * 128**-0.5).bfloat16())
+    module.ops_context_destroy(context)
+
+
 run([sparse_decode_equals_float64, sparse_prefill_equals_float64, rows_without_keys_are_plus_infinity,
      dense_equals_float64, strides_of_any_kind, names_are_upstreams, refuses_by_name, caches_go_in_and_out,
-     the_runtime_gives_the_same_bits])
+     the_runtime_gives_the_same_bits, the_runtime_tells_of_functions, rows_through_the_runtime])

@@ -16,6 +16,21 @@ void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message)
     snprintf(ffi_host_raised, sizeof ffi_host_raised, "%s: %s", kind, message);
 }
 
+typedef struct byte_array {
+    const char *data;
+    size_t size;
+} byte_array;
+
+PL_FFI_EXPORT int TVMFFIStringFromByteArray(const byte_array *in, pl_ffi_any *out);
+char ffi_host_text[4096];
+
+int TVMFFIStringFromByteArray(const byte_array *in, pl_ffi_any *out)
+{
+    snprintf(ffi_host_text, sizeof ffi_host_text, "%.*s", (int)in->size, in->data);
+    *out = (pl_ffi_any){.type_index = PL_FFI_STR};
+    return 0;
+}
+
 void ffi_host_open(ffi_host *host, const char *library)
 {
     host->so = dlopen(library, RTLD_NOW | RTLD_LOCAL);

@@ -22,6 +22,9 @@ typedef struct ffi_host {
 /* "KIND: TEXT" of the last error. */
 extern char ffi_host_raised[512];
 
+/* The last text that the library had made: its object is not one, only its type is told. */
+extern char ffi_host_text[4096];
+
 void ffi_host_open(ffi_host *host, const char *library);
 void *ffi_host_symbol(const ffi_host *host, const char *name);
 
