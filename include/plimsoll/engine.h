@@ -85,7 +85,13 @@ typedef struct pl_engine_params {
      * a second, by what steps were measured to cost and drafts seen to be accepted. Without an mtp block: none. */
     bool adapt_speculative_tokens;
     pl_draft_sampling draft_sampling;
+    /* What the beginnings of texts may take that were run: a request whose tokens begin like them starts behind them, at a
+     * multiple of 128. Changes no bit. 0: none; PL_PREFIX_CACHE_REST: what the lines leave, so that what a control group is charged
+     * stays within memory_bytes; none without a line. */
+    uint64_t prefix_cache_memory_bytes;
 } pl_engine_params;
+
+#define PL_PREFIX_CACHE_REST UINT64_MAX
 
 enum { PL_MAX_SPECULATIVE = 8 };
 
@@ -141,6 +147,7 @@ typedef struct pl_plan_totals {
     uint64_t page_table_bytes, kernel_stack_bytes, socket_bytes;
 
     pl_draft_sampling draft_sampling;
+    uint64_t prefix_cache_bytes; /* of the total: whole slots, at most what was asked for */
 } pl_plan_totals;
 
 /* Plans for a checkpoint folder, from its headers, or for a config.json alone; both give the same plan. Reads no
@@ -245,6 +252,8 @@ typedef struct pl_engine_stats {
     bool adapts_depth;                   /* adapt_speculative_tokens */
     int depth;                           /* drafts that a request gets now, where there is room */
     uint64_t depth_steps[PL_MAX_SPECULATIVE + 1]; /* steps of choosing requests, by depth */
+    /* Tokens of prompts that were looked up in the cache of prefixes, and those found, which are not run. */
+    uint64_t prefix_queries, prefix_hits;
 } pl_engine_stats;
 
 PL_API pl_engine_stats pl_engine_stats_of(const pl_engine *engine);
@@ -373,8 +382,9 @@ PL_API const float *pl_request_logprobs(const pl_request *request, int32_t *n);
 
 typedef struct pl_request_stats {
     pl_speculation speculation;
-    uint64_t preemptions;  /* how often it was preempted */
-    int32_t cached_tokens; /* of the prompt that were not run, as a snapshot had them */
+    uint64_t preemptions; /* how often it was preempted */
+    int32_t
+        cached_tokens; /* of the prompt that were not run, as a snapshot or the cache had them */
 } pl_request_stats;
 
 PL_API pl_request_stats pl_request_stats_of(const pl_request *request);

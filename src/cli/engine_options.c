@@ -28,6 +28,8 @@ pl_engine_params pl_engine_options_params(const pl_engine_options *o)
     p.load = o->load;
     p.memory_bytes = o->memory;
     p.kv_cache_memory_bytes = o->kv_cache_memory;
+    if (o->prefix_cache_memory != PL_PREFIX_CACHE_REST)
+        p.prefix_cache_memory_bytes = o->prefix_cache_memory;
     p.max_model_len = (int)o->max_model_len;
     if (o->max_num_seqs)
         p.max_num_seqs = (int)o->max_num_seqs;

@@ -10,13 +10,14 @@ typedef struct pl_engine_options {
     int64_t threads, max_model_len, max_num_seqs, max_num_batched_tokens, num_speculative_tokens;
     int64_t ranks;
     uint64_t memory, kv_cache_memory;
+    uint64_t prefix_cache_memory; /* PL_PREFIX_CACHE_REST: not given */
     const char *level, *load, *draft_sampling;
 } pl_engine_options;
 
-/* 0 and NULL: not given. */
+/* 0 and NULL: not given, but for what says otherwise. */
 static inline pl_engine_options pl_engine_options_none(void)
 {
-    return (pl_engine_options){0};
+    return (pl_engine_options){.prefix_cache_memory = PL_PREFIX_CACHE_REST};
 }
 
 pl_status pl_engine_options_kv_dtype(void *options, const char *name, const char *value,
@@ -28,7 +29,7 @@ extern const char *const pl_engine_options_loads[], *const pl_engine_options_sam
 #define PL_ENGINE_OPTION_AT(type, field, member) \
     (offsetof(type, field) + offsetof(pl_engine_options, member))
 /* clang-format off */
-#define PL_ENGINE_OPTION_ROWS(type, field, default_len, default_seqs)                                \
+#define PL_ENGINE_OPTION_ROWS(type, field, default_len, default_seqs, default_prefix)                \
     {.name = "--threads", .kind = PL_OPTION_INT, .value = "N",                                       \
      .help = "workers; default: physical cores that may be used",                                    \
      .offset = PL_ENGINE_OPTION_AT(type, field, threads), .min = 1, .max = 4096},                    \
@@ -41,6 +42,9 @@ extern const char *const pl_engine_options_loads[], *const pl_engine_options_sam
     {.name = "--kv-cache-memory-bytes", .kind = PL_OPTION_BYTES, .value = "BYTES",                   \
      .help = "a line for the caches alone",                                                          \
      .offset = PL_ENGINE_OPTION_AT(type, field, kv_cache_memory), .min = 1},                         \
+    {.name = "--prefix-cache-memory", .kind = PL_OPTION_BYTES, .value = "BYTES",                     \
+     .help = "beginnings of texts to start others from; no bit changes; 0: off; default: " default_prefix, \
+     .offset = PL_ENGINE_OPTION_AT(type, field, prefix_cache_memory), .max = 1LL << 60},             \
     {.name = "--max-model-len", .kind = PL_OPTION_INT, .value = "N",                                 \
      .help = "tokens of one request; default: " default_len,                                         \
      .offset = PL_ENGINE_OPTION_AT(type, field, max_model_len), .min = 2, .max = INT32_MAX},         \

@@ -61,7 +61,8 @@ static const pl_option table[] = {
      .help = "memory of the machine that is planned for; this one is not asked",
      .offset = offsetof(struct options, machine_memory),
      .min = 1},
-    PL_ENGINE_OPTION_ROWS(struct options, engine, "what fits the lines, at most the model's", "16"),
+    PL_ENGINE_OPTION_ROWS(struct options, engine, "what fits the lines, at most the model's", "16",
+                          "0"),
     {0},
 };
 

@@ -86,6 +86,9 @@ void pl_plan_print_text(const pl_plan_report *report)
         print_row("line", "", t.budget_bytes, "");
     printf("\n%d requests at once, %d tokens each; %d tokens a step; %d threads\n", t.max_num_seqs,
            t.max_model_len, t.max_num_batched_tokens, t.threads);
+    if (!t.prefix_cache_bytes)
+        printf("no prefix cache (--prefix-cache-memory BYTES: requests that begin alike run that "
+               "once)\n");
     if (t.ranks > 1)
         printf("%d ranks: %" PRIu64 " bytes each for activations and caches; all else they share\n",
                t.ranks, t.rank_bytes);

@@ -71,7 +71,7 @@ static const pl_option table[] = {
     FLAG("--ignore-eos", ignore_eos, "the end token is like any other"),
     FLAG("--json", json, "print one JSON document"),
     FLAG("--stats", stats, "tokens, speed, peak memory against the plan, and what became of drafts, on standard error"),
-    PL_ENGINE_OPTION_ROWS(struct options, engine, "longest prompt + --max-tokens", "the prompts given, at most 8"),
+    PL_ENGINE_OPTION_ROWS(struct options, engine, "longest prompt + --max-tokens", "the prompts given, at most 8", "0"),
     REAL("--memory-utilization", memory_utilization, 0, 1,
          "the line as a share of this machine's or control group's memory; default: 0.9"),
     {0},
@@ -214,6 +214,7 @@ static pl_status take_result(pl_run_result *r, bool copy, pl_error *err)
     r->state = pl_request_state_of(r->request);
     pl_request_digest(r->request, r->digest);
     r->speculation = pl_request_stats_of(r->request).speculation;
+    r->n_cached = pl_request_stats_of(r->request).cached_tokens;
     r->tokens = (int32_t *)tokens;
     r->logprobs = (float *)logprobs;
     if (!copy)

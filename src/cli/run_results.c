@@ -98,6 +98,7 @@ static pl_status result_json(pl_out *j, const pl_tokenizer *t, const pl_run_resu
     pl_out_close(j, '<');
     pl_out_string(j, "finish_reason", r->state == PL_REQUEST_STOPPED ? "stop" : "length");
     pl_out_string(j, "digest", r->digest);
+    pl_out_int(j, "cached_tokens", r->n_cached);
     if (k) {
         pl_out_open(j, "speculation", '{');
         speculation_json(j, &r->speculation, k);
@@ -108,7 +109,7 @@ static pl_status result_json(pl_out *j, const pl_tokenizer *t, const pl_run_resu
 }
 
 typedef struct usage {
-    uint64_t prompt, completion;
+    uint64_t prompt, completion, cached;
 } usage;
 
 static usage usage_of(const pl_run_results *r)
@@ -118,6 +119,7 @@ static usage usage_of(const pl_run_results *r)
     for (int i = 0; i < r->n; i++) {
         u.prompt += (uint64_t)r->result[i].prompt->n_tokens;
         u.completion += (uint64_t)r->result[i].n_tokens;
+        u.cached += (uint64_t)r->result[i].n_cached;
     }
     return u;
 }
@@ -129,6 +131,9 @@ static void usage_json(pl_out *j, const pl_run_results *r)
     pl_out_open(j, "usage", '{');
     pl_out_uint(j, "prompt_tokens", u.prompt);
     pl_out_uint(j, "completion_tokens", u.completion);
+    pl_out_open(j, "prompt_tokens_details", '{');
+    pl_out_uint(j, "cached_tokens", u.cached);
+    pl_out_close(j, '{');
     pl_out_close(j, '{');
 }
 

@@ -10,6 +10,7 @@ typedef struct pl_run_result {
     int32_t *tokens;     /* copies, where the request had to make room; else NULL */
     float *logprobs;
     int32_t n_tokens;
+    int32_t n_cached; /* of the prompt, not run */
     pl_request_state state;
     char digest[PL_REQUEST_DIGEST_BYTES];
     pl_speculation speculation;

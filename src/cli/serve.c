@@ -71,7 +71,8 @@ static const pl_option table[] = {
           "bodies, prompts and answers of all requests; default: 64MiB"),
     {.name = "--unit", .kind = PL_OPTION_FLAG, .offset = OFFSET(unit),
      .help = "print this server as a systemd unit whose MemoryMax is what the plan charges, and end"},
-    PL_ENGINE_OPTION_ROWS(struct options, engine, "what fits the line, at most the model's", "16"),
+    PL_ENGINE_OPTION_ROWS(struct options, engine, "what fits the line, at most the model's", "16",
+                          "what a line that was given leaves, else 0"),
     {.name = "--memory-utilization", .kind = PL_OPTION_FLOAT, .value = "F", .min = 0, .max = 1,
      .help = "the line as a share of this machine's or control group's memory; default: 0.9",
      .offset = OFFSET(memory_utilization)},
@@ -157,6 +158,7 @@ static pl_status print_unit(const char *path, const struct options *o, const pl_
     unit.total_bytes = t.total_bytes;
     unit.charged_bytes = t.charged_bytes;
     unit.max_model_len = t.max_model_len;
+    unit.prefix_cache_bytes = t.prefix_cache_bytes;
     s = pl_plan_check_fits(plan, err);
     pl_plan_destroy(plan);
     return s == PL_OK ? pl_serve_print_unit(&unit, err) : s;
@@ -177,6 +179,10 @@ static pl_status serve(const char *path, const struct options *o, int argc, char
     server_bytes = pl_server_memory_bytes(&server);
     p.program_bytes += server_bytes;
     p.socket_bytes = pl_server_socket_bytes(&server);
+    /* A line that nobody drew is no leave to fill it. */
+    if (o->engine.prefix_cache_memory == PL_PREFIX_CACHE_REST &&
+        (o->engine.memory || o->memory_utilization >= 0))
+        p.prefix_cache_memory_bytes = PL_PREFIX_CACHE_REST;
     s = pl_memory_line_choose(o->memory_utilization, &p, err);
     if (s == PL_OK && o->unit)
         s = print_unit(path, o, &p, argc, argv, err);

@@ -32,7 +32,7 @@ static void put(const char *text, size_t n)
 static bool is_decided(const char *arg, bool *value_follows)
 {
     static const char *const names[] = {"--memory", "--memory-utilization", "--max-model-len",
-                                        "--unit"};
+                                        "--prefix-cache-memory", "--unit"};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         size_t n = strlen(names[i]);
@@ -90,8 +90,9 @@ static void put_command(const pl_serve_unit *u, const char *self, size_t n)
         else
             put_argument(u, u->argv[i]);
     }
-    printf(" \"--memory\" \"%" PRIu64 "\" \"--max-model-len\" \"%" PRId32 "\"\n", u->total_bytes,
-           u->max_model_len);
+    printf(" \"--memory\" \"%" PRIu64 "\" \"--max-model-len\" \"%" PRId32
+           "\" \"--prefix-cache-memory\" \"%" PRIu64 "\"\n",
+           u->total_bytes, u->max_model_len, u->prefix_cache_bytes);
 }
 
 pl_status pl_serve_print_unit(const pl_serve_unit *u, pl_error *err)

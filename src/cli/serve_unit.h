@@ -12,6 +12,7 @@ typedef struct pl_serve_unit {
     /* Arguments that name files, or NULL: written as absolute paths. Pointers into argv. */
     const char *files[4];
     uint64_t total_bytes, charged_bytes; /* of the plan */
+    uint64_t prefix_cache_bytes;
     int32_t max_model_len;
     int64_t drain_seconds, n_connections;
 } pl_serve_unit;

@@ -153,6 +153,7 @@ static pl_status open_with(pl_engine *e, pl_checkpoint *c, const pl_engine_param
         PL_TRY(pl_forward_set_ranks(e->forward, e->ranks, err));
     pl__requests_init(e);
     pl__depth_init(e);
+    pl__prefix_init(e);
     return PL_OK;
 }
 

@@ -1,5 +1,5 @@
 /* Inside of an engine: what engine.c (opening), requests.c (their lives), snapshot.c (state from
- * elsewhere), step.c (running), choose.c (tokens) and
+ * elsewhere), prefix.c (state from other requests), step.c (running), choose.c (tokens) and
  * draft.c (drafts) share. */
 #ifndef PL_ENGINE_INTERNAL_H
 #define PL_ENGINE_INTERNAL_H
@@ -40,7 +40,10 @@ struct pl_request {
     int32_t n_chosen; /* in this step: outputs that do not count yet */
     /* Of this step's rows the first ones that tell of the prompt; positions whose rows have been told. */
     int32_t n_prompt_rows, n_prompt_told;
-    int32_t n_cached; /* positions that were restored */
+    int32_t n_cached; /* positions that were restored when it first ran */
+    /* Positions of its text that others had run before it, stored or not; up to which it has looked what to store; of its
+     * last state that a later one may replace. 0: none. */
+    int32_t n_shared, n_stored, n_passing;
     pl_speculation speculation;
     int32_t row;              /* of logits that chose the token being told; -1: none is */
     bool cancelled, released; /* asked for within a step; done at its end */
@@ -95,6 +98,15 @@ const void *pl__logits_row(const pl_engine *e, int64_t i);
 pl_status pl__snapshot_check(const pl_engine *e, const pl_request_params *p,
                              pl_error *err) PL_MUST_CHECK;
 void pl__snapshot_start(pl_request *r);
+
+/* prefix.c: the cache of prefixes; nothing happens where there is none. Its identity, once the memory is there. */
+void pl__prefix_init(pl_engine *e);
+/* Begins behind the longest prefix that is stored; the state is as it was where there is none. */
+void pl__prefix_start(pl_request *r);
+/* Of the next n positions of a prompt, those up to where its state is to be stored. */
+int32_t pl__prefix_cut(const pl_request *r, int32_t n);
+/* Stores what the requests of this step have come to. */
+void pl__prefix_store(pl_engine *e);
 
 /* draft.c: after tokens were chosen, the mtp block follows the main stack and drafts for the next step. */
 pl_status pl__draft(pl_engine *e, pl_error *err) PL_MUST_CHECK;

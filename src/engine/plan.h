@@ -7,6 +7,7 @@
 
 #include "base/cpu.h"
 #include "cache/geometry.h"
+#include "cache/prefix.h"
 #include "engine/sampling.h"
 #include "model/forward.h"
 #include "plan/region.h"
@@ -57,6 +58,7 @@ typedef struct pl_engine_shape {
     bool rejects;          /* drafts by rejection sampling */
     int32_t n_speculative; /* drafts asked for; limits.max_draft: those that a step has room for */
     uint64_t program_bytes;
+    uint64_t prefix_bytes; /* what a cache of prefixes may take; 0: there is none */
     pl_forward_limits limits;
 } pl_engine_shape;
 
@@ -83,6 +85,7 @@ typedef struct pl_engine_parts {
     pl_request **draft_requests;           /* [max_seqs] whose logits they are */
     float *draft_probs; /* [max_num_seqs][max_draft][vocab], with rejection sampling only */
     pl_sampler sampler;
+    pl_prefix prefix;
 } pl_engine_parts;
 
 struct pl_plan {
@@ -121,6 +124,12 @@ pl_status pl__engine_bytes(const pl_engine_shape *shape, uint64_t *total, uint64
 
 /* Fills plan->shape from params, choosing max_model_len where it is open; then totals and texts. */
 pl_status pl__plan_fit(pl_plan *plan, pl_error *err) PL_MUST_CHECK;
+
+/* plan_prefix.c: checks the parameter, and sets shape.prefix_bytes; to what the lines leave where that was asked. */
+pl_status pl__plan_prefix(pl_plan *plan, pl_error *err) PL_MUST_CHECK;
+
+/* Adds to a control group's charge what total_bytes bring with them: page tables, kernel stacks, sockets. */
+void pl__plan_charge(const pl_plan *plan, pl_plan_totals *t);
 
 /* The plan for an open checkpoint. The caller destroys *out. */
 pl_status pl__plan_of_checkpoint(const pl_checkpoint *checkpoint, const pl_engine_params *params,

@@ -87,17 +87,20 @@ static pl_status choose_model_len(pl_plan *plan, pl_error *err)
 static pl_status find_capacity(pl_plan *plan, pl_error *err)
 {
     enum { MOST_SEQS = 1 << 16 };
-    const pl_engine_shape *s = &plan->shape;
+    pl_engine_shape shape = plan->shape, one;
     pl_plan_totals *t = &plan->totals;
-    pl_engine_shape one = *s;
     int32_t n, len;
 
     if (!plan->params.memory_bytes && !plan->params.kv_cache_memory_bytes) {
-        t->requests_at_max_model_len = s->max_num_seqs;
-        t->tokens_for_one_request = s->limits.max_len;
+        t->requests_at_max_model_len = shape.max_num_seqs;
+        t->tokens_for_one_request = shape.limits.max_len;
         return PL_OK;
     }
-    PL_TRY(largest(plan, *s, NUM_SEQS, 1, MOST_SEQS, &n, err));
+    /* A cache of prefixes that takes what is left gives way. */
+    if (plan->params.prefix_cache_memory_bytes == PL_PREFIX_CACHE_REST)
+        shape.prefix_bytes = 0;
+    one = shape;
+    PL_TRY(largest(plan, shape, NUM_SEQS, 1, MOST_SEQS, &n, err));
     set(&one, NUM_SEQS, 1);
     PL_TRY(largest(plan, one, MODEL_LEN, PL_MIN_MODEL_LEN,
                    plan->model.config.max_position_embeddings, &len, err));
@@ -153,7 +156,7 @@ static pl_status advise(pl_plan *plan, uint64_t caches, pl_error *err)
 /* What a control group is charged beside: page tables (8 bytes of each 4 KiB, whatever the size of the pages
  * turns out to be, and a page for each level above), the kernel's stack of each thread, and what the caller says of
  * its sockets. */
-static void fill_charged(const pl_plan *plan, pl_plan_totals *t)
+void pl__plan_charge(const pl_plan *plan, pl_plan_totals *t)
 {
     enum { LEVELS = 4 * 4096, STACK = 16 << 10 };
     const pl_engine_shape *s = &plan->shape;
@@ -171,7 +174,8 @@ static uint64_t rank_bytes(const pl_plan *plan)
     const pl_regions *t = &plan->regions;
 
     return (pl_regions_bytes_of(t, "forward.step") + pl_regions_bytes_of(t, "forward.halves") +
-            pl_regions_bytes_of(t, "forward.logits") + pl_regions_bytes_of(t, "cache")) /
+            pl_regions_bytes_of(t, "forward.logits") + pl_regions_bytes_of(t, "cache") -
+            pl_regions_bytes_of(t, "cache.prefix")) /
            (uint64_t)plan->shape.limits.n_ranks;
 }
 
@@ -204,7 +208,7 @@ static pl_status fill_totals(pl_plan *plan, pl_error *err)
 
     t->total_bytes = pl_regions_bytes(&plan->regions, PL_REGION_PART_COUNT);
     t->resident_bytes = t->total_bytes;
-    fill_charged(plan, t);
+    pl__plan_charge(plan, t);
     t->budget_bytes = plan->params.memory_bytes;
     t->request_fixed_bytes = n_ranks * pl_cache_fixed_bytes(&g);
     t->request_bytes_per_128_tokens = n_ranks * pl_cache_block_bytes(&g);
@@ -216,6 +220,7 @@ static pl_status fill_totals(pl_plan *plan, pl_error *err)
     t->draft_sampling = plan->params.draft_sampling;
     t->ranks = s->limits.n_ranks;
     t->rank_bytes = rank_bytes(plan);
+    t->prefix_cache_bytes = pl_regions_bytes_of(&plan->regions, "cache.prefix");
     PL_TRY(fits(plan, s, &t->fits, err));
     PL_TRY(find_capacity(plan, err));
     make_note(plan, caches);
@@ -242,6 +247,7 @@ pl_status pl__plan_fit(pl_plan *plan, pl_error *err)
     set(&plan->shape, NUM_SEQS, p->max_num_seqs);
     if (p->max_model_len == 0)
         PL_TRY(choose_model_len(plan, err));
+    PL_TRY(pl__plan_prefix(plan, err));
     PL_TRY(pl_forward_check_limits(&plan->model.config, &plan->shape.limits, err));
     PL_TRY(pl__engine_plan_regions(&plan->shape, &plan->regions, err));
     return fill_totals(plan, err);

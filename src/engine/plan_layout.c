@@ -106,6 +106,23 @@ static void layout_states(const pl_engine_shape *s, const pl_state_shape *shape,
     }
 }
 
+static void layout_prefix(const pl_engine_shape *s, const pl_state_shape *shape, pl_regions *t,
+                          pl_arena *a, pl_engine_parts *p)
+{
+    const pl_prefix_size z = pl_prefix_size_of(shape, s->prefix_bytes);
+
+    if (!z.n_blocks)
+        return;
+    pl_region_begin(t, a, "cache.prefix", "cache");
+    pl_prefix_layout(&p->prefix, a, shape, &z);
+    pl_region_end(
+        t,
+        "up(%d blocks * %zu, 64) + up(%d * 4, 64) + up(%d states * 4, 64) + %d * up(%" PRIu64
+        ", 64) + %d * up(%" PRIu64 ", 64)",
+        z.n_blocks, sizeof(pl_prefix_block), z.n_blocks, z.n_states, z.n_blocks, z.block_bytes,
+        z.n_states, z.state_bytes);
+}
+
 /* States lie in an arena of their own; its regions go across them. */
 static void layout_cache(const pl_engine_shape *s, pl_regions *t, pl_arena *a, pl_engine_parts *p)
 {
@@ -128,6 +145,7 @@ static void layout_cache(const pl_engine_shape *s, pl_regions *t, pl_arena *a, p
             "%s%" PRIu64 " requests * %d layers * %d * up(%" PRId64 " * %" PRIu64 ", 64)", ranks, n,
             part->n_layers, part->n_pieces, part->per_block ? g.n_blocks : 1, part->piece_bytes);
     }
+    layout_prefix(s, &shape, t, a, p);
     /* A row that no formula can give: the table then tells that the closed form is wrong. */
     if (pl_regions_bytes_of(t, "cache") != pl_arena_planned_peak_bytes(a))
         pl_region_add(t, "cache.lost", "cache", PL_REGION_EXACT, 0, "%zu bytes carved",

@@ -138,6 +138,7 @@ pl_status pl_engine_submit(pl_engine *e, const pl_request_params *p, pl_request 
     r->n_preempted = 0;
     r->n_output = r->n_drafts = 0;
     r->n_prompt_rows = r->n_prompt_told = r->n_cached = 0;
+    r->n_shared = r->n_stored = r->n_passing = 0;
     r->speculation = (pl_speculation){0};
     r->max_output = p->max_tokens < room ? p->max_tokens : room;
     r->cancelled = r->released = false;

@@ -44,11 +44,13 @@ void pl__snapshot_start(pl_request *r)
 {
     pl_state *state = pl__request_state(r);
 
+    pl_state_reset(state);
     if (r->params.snapshot)
         pl_snapshot_restore(state, r->params.snapshot);
     else
-        pl_state_reset(state);
-    r->n_cached = state->n;
+        pl__prefix_start(r);
+    if (!r->n_preempted)
+        r->n_cached = state->n;
 }
 
 uint64_t pl_request_snapshot_bytes(const pl_request *r)

@@ -87,7 +87,7 @@ static void take_some(pl_engine *e, int kinds)
         int32_t left = budget - e->n_step_tokens, n = n_pending(r);
 
         if (kinds & (pl__request_is_prefilling(r) ? PREFILLING : CHOOSING))
-            take(e, r, n_rows_left(e, r, n < left ? n : left), 0);
+            take(e, r, n_rows_left(e, r, pl__prefix_cut(r, n < left ? n : left)), 0);
     }
 }
 
@@ -247,6 +247,8 @@ pl_status pl_engine_step(pl_engine *e, bool *busy, pl_error *err)
     e->in_step = false;
     choose_depth(e);
     s = pl__draft(e, err);
+    if (s == PL_OK)
+        pl__prefix_store(e);
     seconds = now() - begin;
     count(e, n_prefill, n_decoded, seconds);
     note_depth(e, n_prefill, seconds);

@@ -24,14 +24,18 @@ json_t *pl_body_head(const pl_job *job, const char *object)
 
 json_t *pl_body_usage(const pl_job *job)
 {
-    json_int_t prompt = 0, completion = 0;
+    json_int_t prompt = 0, completion = 0, cached = 0;
 
     for (int i = 0; i < job->n_prompts; i++)
         prompt += job->prompts[i].n;
     for (int i = 0; i < job->n_choices; i++)
         completion += job->choices[i].n_tokens;
-    return json_pack("{s:I,s:I,s:I}", "prompt_tokens", prompt, "completion_tokens", completion,
-                     "total_tokens", prompt + completion);
+    /* A prompt counts once, whatever the number of its choices: so do those of its tokens that its first found. */
+    for (int i = 0; i < job->n_choices; i += job->fields.n)
+        cached += job->choices[i].n_cached;
+    return json_pack("{s:I,s:I,s:I,s:{s:I}}", "prompt_tokens", prompt, "completion_tokens",
+                     completion, "total_tokens", prompt + completion, "prompt_tokens_details",
+                     "cached_tokens", cached);
 }
 
 json_t *pl_body_error(const pl_fault *fault)

@@ -52,7 +52,8 @@ typedef struct pl_job_choice {
 
     /* Written by the engine's thread under the lock; entries below n_tokens never change again. */
     int32_t n_tokens, max_tokens;
-    int32_t n_text; /* of them, those that are text: all but a stop token */
+    int32_t n_cached; /* of the prompt, not run; known once it has ended */
+    int32_t n_text;   /* of them, those that are text: all but a stop token */
     int32_t *tokens;
     float *logprobs;
     pl_token_logprob *top; /* [max_tokens][n_top]; NULL where none are wanted */

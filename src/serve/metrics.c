@@ -65,6 +65,10 @@ static void counters(FILE *to, const char *m, const pl_serve_counters *c)
           (double)c->prompt_tokens);
     value(to, m, "vllm:generation_tokens_total", "counter", "Tokens chosen.",
           (double)c->generation_tokens);
+    value(to, m, "vllm:prefix_cache_queries_total", "counter",
+          "Tokens of prompts looked up in the prefix cache.", (double)c->engine.prefix_queries);
+    value(to, m, "vllm:prefix_cache_hits_total", "counter", "Of them, those found: not run.",
+          (double)c->engine.prefix_hits);
     finishes(to, m, c);
     value(to, m, "plimsoll:requests_ok_total", "counter", "Requests answered in full.",
           (double)c->requests_ok);

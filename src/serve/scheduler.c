@@ -181,6 +181,7 @@ static pl_finish finish_of(const pl_job_choice *c, pl_request_state state)
 static void end_choice(loop *l, pl_job_choice *c)
 {
     const pl_request_state state = pl_request_state_of(c->request);
+    const int32_t n_cached = pl_request_stats_of(c->request).cached_tokens;
     char rest[3];
 
     pl_request_digest(c->request, c->digest);
@@ -194,6 +195,7 @@ static void end_choice(loop *l, pl_job_choice *c)
         if (!pl_stop_feed(&c->stop, rest, n, &c->safe_bytes))
             c->safe_bytes = c->stop.seen;
     }
+    c->n_cached = n_cached;
     c->finish = finish_of(c, state);
     l->serve->counters.n_running = l->n_live;
     if (c->job->fields.stream)

@@ -86,6 +86,17 @@ case_line_of_the_caches()
     expect_err '^plimsoll: plan: caches do not fit '
 }
 
+case_prefix_cache()
+{
+    model
+    run plan nano --max-model-len 500
+    expect_status 0
+    expect_out '^no prefix cache \(--prefix-cache-memory BYTES'
+    run plan nano --max-model-len 500 --prefix-cache-memory 8MiB
+    expect_status 0
+    expect_out '^cache.prefix +exact +8[0-9]+ .* blocks \* .* states \* '
+}
+
 case_bad_input()
 {
     run plan

@@ -303,6 +303,23 @@ case_prompt_from_standard_input()
     expect_err '^plimsoll: standard input: zero byte at 3 '
 }
 
+# The second of two equal prompts begins behind the last multiple of 128 of the first, with the same bits.
+case_prefix_cache()
+{
+    model
+    ids=$(seq -s , 3 262)
+    run run nano --tokens "$ids" --tokens "$ids" --max-num-seqs 1 --max-tokens 3 --prefix-cache-memory 8MiB --json
+    expect_status 0
+    expect_json
+    expect_value results.0.cached_tokens 0
+    expect_value results.1.cached_tokens 256
+    expect_value usage.prompt_tokens_details.cached_tokens 256
+    expect_value results.1.digest "$(value results.0.digest)"
+    run run nano --tokens 1 --prefix-cache-memory 100
+    expect_status 2
+    expect_err 'prefix_cache_memory_bytes: too little for one prefix'
+}
+
 case_stats()
 {
     [ -d "$demo" ] || skip 'the demo model is not here'

@@ -95,6 +95,14 @@ static void test_totals_are_sums(void **state)
     pl_plan_destroy(plan);
 }
 
+static uint64_t region_bytes(const pl_plan *plan, const char *name)
+{
+    for (int i = 0; i < pl_plan_n_regions(plan); i++)
+        if (strcmp(pl_plan_region_at(plan, i).name, name) == 0)
+            return pl_plan_region_at(plan, i).bytes;
+    return 0;
+}
+
 /* What each further rank takes is what the plan says of it; weights and the rest do not grow. */
 static void test_ranks_are_planned(void **state)
 {
@@ -115,9 +123,10 @@ static void test_ranks_are_planned(void **state)
     assert_int_equal(c.ranks, 3);
     assert_int_equal(c.rank_bytes, b.rank_bytes);
     assert_true(b.rank_bytes > a.rank_bytes); /* the parts of shards */
-    /* Beside it a stack, records, and the rounding of what they lie in. */
-    assert_in_range(c.total_bytes - b.total_bytes, c.rank_bytes + PL_POOL_STACK_BYTES - 8192,
-                    c.rank_bytes + PL_POOL_STACK_BYTES + 16384);
+    /* Beside it a stack and records, and what mappings round up to. */
+    assert_in_range(c.total_bytes - region_bytes(three, "pages.rounding") -
+                        (b.total_bytes - region_bytes(two, "pages.rounding")),
+                    c.rank_bytes + PL_POOL_STACK_BYTES, c.rank_bytes + PL_POOL_STACK_BYTES + 16384);
     assert_int_equal(c.request_fixed_bytes, 3 * a.request_fixed_bytes);
     assert_int_equal(c.request_bytes_per_128_tokens, 3 * a.request_bytes_per_128_tokens);
     e = open_engine("nano", &p);
@@ -243,6 +252,87 @@ static void test_lines_choose_the_length(void **state)
     }
 }
 
+/* What is asked for is an upper bound of whole slots, which the total grows by; what the region takes, asked for, gives the
+ * same region; and an engine carves it. */
+static void test_prefix_cache_asked_for(void **state)
+{
+    pl_engine_params p = small_params();
+    pl_plan *plan = plan_of(checkpoint_path("nano"), &p);
+    const pl_plan_totals without = pl_plan_totals_of(plan);
+    const uint64_t others = without.total_bytes - region_bytes(plan, "pages.rounding");
+    pl_engine *e;
+    pl_error err = {0};
+
+    assert_int_equal(without.prefix_cache_bytes, 0);
+    assert_int_equal(region_bytes(plan, "cache.prefix"), 0);
+    pl_plan_destroy(plan);
+    for (uint64_t bytes = 2 << 20; bytes < 40 << 20; bytes += 7654321) {
+        pl_plan_totals t, again;
+
+        p.prefix_cache_memory_bytes = bytes;
+        plan = plan_of(checkpoint_path("nano"), &p);
+        t = pl_plan_totals_of(plan);
+        assert_int_equal(t.prefix_cache_bytes, region_bytes(plan, "cache.prefix"));
+        assert_in_range(t.prefix_cache_bytes, bytes - (64 << 10), bytes);
+        assert_int_equal(
+            t.total_bytes - t.prefix_cache_bytes - region_bytes(plan, "pages.rounding"), others);
+        assert_int_equal(t.request_fixed_bytes, without.request_fixed_bytes);
+        pl_plan_destroy(plan);
+        p.prefix_cache_memory_bytes = t.prefix_cache_bytes;
+        plan = plan_of(checkpoint_path("nano"), &p);
+        again = pl_plan_totals_of(plan);
+        assert_int_equal(again.total_bytes, t.total_bytes);
+        pl_plan_destroy(plan);
+    }
+    e = open_engine("nano", &p);
+    pl_engine_close(e);
+    p.prefix_cache_memory_bytes = 1000;
+    assert_int_equal(pl_plan_create(checkpoint_path("nano"), &p, &plan, &err), PL_ERR_INVALID);
+    assert_non_null(
+        strstr(err.msg, "prefix_cache_memory_bytes: too little for one prefix (got 1000"));
+}
+
+/* Without a line nothing; below one all that keeps the charge within it, less than a block more than is left; capacities as
+ * if there were none. */
+static void test_prefix_cache_of_the_rest(void **state)
+{
+    pl_engine_params p = small_params(), q;
+    pl_plan *plan = plan_of(checkpoint_path("nano"), &p), *rest;
+    const pl_plan_totals none = pl_plan_totals_of(plan);
+
+    p.prefix_cache_memory_bytes = PL_PREFIX_CACHE_REST;
+    rest = plan_of(checkpoint_path("nano"), &p);
+    assert_int_equal(pl_plan_totals_of(rest).total_bytes, none.total_bytes);
+    pl_plan_destroy(rest);
+    for (uint64_t more = 0; more < 64 << 20; more += 13 << 20) {
+        pl_plan_totals t, without;
+
+        p.memory_bytes = none.charged_bytes + more;
+        q = p;
+        q.prefix_cache_memory_bytes = 0;
+        rest = plan_of(checkpoint_path("nano"), &q);
+        without = pl_plan_totals_of(rest);
+        pl_plan_destroy(rest);
+        rest = plan_of(checkpoint_path("nano"), &p);
+        t = pl_plan_totals_of(rest);
+        pl_plan_destroy(rest);
+        assert_true(t.fits && t.charged_bytes <= p.memory_bytes);
+        /* Mappings are whole pages of 2 MiB, and page tables take a 512th. */
+        if (more >= 8 << 20)
+            assert_in_range(t.prefix_cache_bytes, more - more / 256 - (3 << 20), more);
+        assert_int_equal(t.requests_at_max_model_len, without.requests_at_max_model_len);
+        assert_int_equal(t.tokens_for_one_request, without.tokens_for_one_request);
+    }
+    /* A line of the caches counts it as one. */
+    p.memory_bytes = 0;
+    p.kv_cache_memory_bytes = 40 << 20;
+    rest = plan_of(checkpoint_path("nano"), &p);
+    assert_true(pl_plan_totals_of(rest).fits);
+    assert_in_range(pl_plan_totals_of(rest).prefix_cache_bytes, 1 << 20, 40 << 20);
+    pl_plan_destroy(rest);
+    pl_plan_destroy(plan);
+}
+
 static void test_released_models_from_config(void **state)
 {
     pl_engine_params p = small_params();
@@ -265,6 +355,8 @@ int main(void)
         cmocka_unit_test(test_charged_is_a_sum),
         cmocka_unit_test(test_advice),
         cmocka_unit_test(test_lines_choose_the_length),
+        cmocka_unit_test(test_prefix_cache_asked_for),
+        cmocka_unit_test(test_prefix_cache_of_the_rest),
         cmocka_unit_test(test_released_models_from_config),
     };
 

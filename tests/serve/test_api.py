@@ -45,7 +45,8 @@ def completions_are_those_of_run():
     assert [round(x, 5) for x in got["logprobs"]["token_logprobs"]] == \
         [round(x, 5) for x in want["logprobs"]]
     assert got["finish_reason"] == "length"
-    assert answer["usage"] == {"prompt_tokens": 7, "completion_tokens": 8, "total_tokens": 15}
+    assert answer["usage"] == {"prompt_tokens": 7, "completion_tokens": 8, "total_tokens": 15,
+                               "prompt_tokens_details": {"cached_tokens": 0}}
     numerics = run["numerics"]
     assert answer["system_fingerprint"] == \
         f"n{numerics['version']}.c{numerics['class']}.{numerics['checkpoint']}"
@@ -228,6 +229,23 @@ def an_authorization_header_means_nothing_without_a_key():
     assert server.get("/v1/models", headers={"Authorization": "Bearer x"})[0] == 200
 
 
+def prefixes_are_reported():
+    cached = Server(PROGRAM, MODEL, "--prefix-cache-memory", "16MiB", "--max-model-len", "512", env=without_key())
+    body = {"prompt": [5 + i % 90 for i in range(200)], "max_tokens": 4, "n": 2, "return_digest": True}
+    answers = [cached.ok(COMPLETIONS, {**body, "seed": 3}) for _ in range(2)]
+    assert [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in answers] == [0, 128]
+    assert answers[1]["usage"]["prompt_tokens"] == 200, "a prompt counts once"
+    assert answers[0]["choices"] == answers[1]["choices"] == server.ok(COMPLETIONS, {**body, "seed": 3})["choices"]
+    events = cached.stream(COMPLETIONS, {**body, "prompt": body["prompt"][:130] + [3] * 20, "n": 1,
+                                         "stream_options": {"include_usage": True}})
+    assert events[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 128
+    assert cached.metric("vllm:prefix_cache_queries_total") == 4 * 200 + 150
+    assert cached.metric("vllm:prefix_cache_hits_total") >= 3 * 128
+    regions = {r["name"]: r["bytes"] for r in cached.get("/v1/plan")[2]["regions"]}
+    assert 15 << 20 < regions["cache.prefix"] <= 16 << 20
+    assert cached.stop() == 0
+
+
 def the_server_ends_cleanly():
     assert server.stop() == 0
     for line in server.log:
@@ -241,5 +259,6 @@ run_cases([
     stop_strings_and_ids_end_a_text, fields_of_sampling_reach_the_engine,
     prompts_of_ids_and_of_texts_agree, tools_and_thinking_shape_the_prompt,
     what_a_user_writes_is_no_markup, errors_name_the_field, unknown_fields_are_logged_and_ignored, metrics_count,
+    prefixes_are_reported,
     an_authorization_header_means_nothing_without_a_key, the_server_ends_cleanly,
 ])

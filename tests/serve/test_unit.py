@@ -94,6 +94,19 @@ def what_cannot_be_written_is_refused():
     assert small.returncode == 1 and small.stdout == "" and "does not fit" in small.stderr, small
 
 
+def what_the_line_leaves_is_for_prefixes():
+    """Only of a line that was given; what the unit names is what its server would take."""
+    words = command(unit(*OPTIONS, "--max-model-len", "1024").stdout)
+    left = int(words[words.index("--prefix-cache-memory") + 1])
+    assert left > 50 << 20, left
+    text = unit(*OPTIONS, "--max-model-len", "1024").stdout
+    assert int(setting(text, "MemoryMax")) <= 400 << 20
+    off = unit(*OPTIONS, "--max-model-len", "1024", "--prefix-cache-memory", "0").stdout
+    assert '"--prefix-cache-memory" "0"' in off and off.count("--prefix-cache-memory") == 1
+    undrawn = unit("--max-model-len", "1024").stdout
+    assert '"--prefix-cache-memory" "0"' in undrawn
+
+
 def systemd_accepts_it():
     if not shutil.which("systemd-analyze"):
         return "systemd-analyze is not here"
@@ -107,4 +120,5 @@ def systemd_accepts_it():
 
 
 run_cases([the_command_has_the_plan_that_the_unit_names, it_runs_in_a_control_group_of_that_limit,
-           words_are_quoted_and_files_absolute, what_cannot_be_written_is_refused, systemd_accepts_it])
+           words_are_quoted_and_files_absolute, what_cannot_be_written_is_refused,
+           what_the_line_leaves_is_for_prefixes, systemd_accepts_it])
