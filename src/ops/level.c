@@ -69,7 +69,9 @@ pl_weight_layout pl_ops_layout(pl_level level)
     ROWS_TEST(of, indexer, PL_SIMD_INDEXER)           \
     ROWS_TEST(of, hyper_connections, PL_SIMD_STREAMS) \
     ROWS_TEST(of, norm_rope, PL_SIMD_NORM)            \
-    ROWS_TEST(of, experts, PL_SIMD_EXPERTS)
+    ROWS_TEST(of, experts, PL_SIMD_EXPERTS)           \
+    ROWS_TEST(of, elementary, PL_SIMD_MAP)            \
+    ROWS_TEST(of, compressor, PL_SIMD_COMPRESS)
 
 #define ROWS_ROWS(LEVEL, of)                                                          \
     {.level = LEVEL, .name = "attention", .run = of##_attention},                     \
@@ -78,8 +80,10 @@ pl_weight_layout pl_ops_layout(pl_level level)
         {.level = LEVEL, .name = "indexer", .run = of##_indexer},                     \
         {.level = LEVEL, .name = "hyper_connections", .run = of##_hyper_connections}, \
         {.level = LEVEL, .name = "norm_rope", .run = of##_norm_rope},                 \
+        {.level = LEVEL, .name = "experts", .run = of##_experts},                     \
+        {.level = LEVEL, .name = "elementary", .run = of##_elementary},               \
     {                                                                                 \
-        .level = LEVEL, .name = "experts", .run = of##_experts                        \
+        .level = LEVEL, .name = "compressor", .run = of##_compressor                  \
     }
 
 #ifdef PL_HAVE_AVX2

@@ -43,6 +43,18 @@ typedef struct pl_swiglu_args {
 typedef void pl_swiglu_fn(const pl_op_env *env, const pl_swiglu_args *a, int64_t begin,
                           int64_t end);
 
+/* MAGI-2's unit: g up to 7, l within -7 .. 7; a = g sigmoid(1.702 g) (l + 1), rounded once to bf16. Level f64 has none.
+ * Unit: a row. Source: docs/NUMERICS.md 12. */
+typedef struct pl_swiglu7_args {
+    int64_t dim;
+    bool wide;         /* g and l are acc, else act */
+    bool interleaved;  /* g and l alternate in g's rows of 2 dim; l is not read */
+    const void *g, *l; /* [n][dim] */
+    void *a;           /* act [n][dim] */
+} pl_swiglu7_args;
+typedef void pl_swiglu7_fn(const pl_op_env *env, const pl_swiglu7_args *a, int64_t begin,
+                           int64_t end);
+
 /* f[t] = sum over the token's experts in ascending id, in canonical shards of the experts (level f64:
  * one chain), + the shared expert. Unit: a token. */
 typedef struct pl_moe_sum_args {

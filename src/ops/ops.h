@@ -11,6 +11,7 @@
 #include "ops/compress.h"
 #include "ops/indexer.h"
 #include "ops/linear.h"
+#include "ops/map.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/op.h"
@@ -78,9 +79,12 @@ typedef struct pl_ops {
     pl_route_fn *route;
     pl_route_weights_fn *route_weights;
     pl_swiglu_fn *swiglu;
+    pl_swiglu7_fn *swiglu7; /* NULL at level f64 */
     pl_moe_sum_fn *moe_sum;
     pl_moe_parts_fn *moe_parts; /* for ranks; NULL at level f64 */
     pl_shard_sum_fn *shard_sum; /* the same */
+
+    pl_map_fn *map; /* NULL at level f64 */
 } pl_ops;
 
 const pl_ops *pl_ops_f64(pl_mode mode);

@@ -22,6 +22,8 @@ enum {
     UNROPE,
     SWIGLU,
     MOE_SUM,
+    SWIGLU7,
+    MAP,
     QUANTISE,
     INDEX_QUERY,
     KEY_STORE,
@@ -258,6 +260,19 @@ static void run_rows(setup *s, const pl_ops *ops)
         outputs(s, heads, 0, heads * PL_INDEX_DIM);
         a.y = s->out;
         EACH(ops->hadamard, &a);
+    } else if (s->kind == SWIGLU7) {
+        bool in_floats = s->h % 2, pairs = s->h % 3 == 0;
+        const void *g = in_floats ? (void *)accs(s, 2 * m * d) : (void *)acts(s, 2 * m * d);
+        const void *l = in_floats ? (void *)accs(s, m * d) : (void *)acts(s, m * d);
+        pl_swiglu7_args a = {d, in_floats, pairs, g, pairs ? NULL : l, NULL};
+        outputs(s, m, 0, m * d);
+        a.a = s->out;
+        EACH(ops->swiglu7, &a);
+    } else if (s->kind == MAP) {
+        pl_map_args a = {(pl_map_function)(s->h % PL_MAP_COUNT), accs(s, m * d), NULL};
+        outputs(s, m * d, m * d, 0);
+        a.y = (float *)(void *)s->out;
+        EACH(ops->map, &a);
     } else if (s->kind == SWIGLU) {
         int32_t *at = some_rows(s, m, 9);
         pl_swiglu_args a = {d, 10, acts(s, m * d), acts(s, m * d), accs(s, 8), at, NULL};
@@ -346,6 +361,8 @@ const kern_op kern_streams_ops[] = {
     {"unrope", problem, check, UNROPE},
     {"swiglu", problem, check, SWIGLU},
     {"moe_sum", problem, check, MOE_SUM},
+    {"swiglu7", problem, check, SWIGLU7},
+    {"map", problem, check, MAP},
     {"quantise", problem, check, QUANTISE},
     {"index_query", problem, check, INDEX_QUERY},
     {"key_store", problem, check, KEY_STORE},

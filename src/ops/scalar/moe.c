@@ -1,4 +1,4 @@
-/* Level scalar: router, gated unit, the experts' sum (NUMERICS 12). */
+/* Level scalar: router, gated units, the experts' sum (NUMERICS 12). */
 #include "ops/scalar/scalar.h"
 
 #include <string.h>
@@ -71,6 +71,24 @@ void pl__scalar_swiglu(const pl_op_env *env, const pl_swiglu_args *a, int64_t be
                 v = v * ((const float *)a->weight)[at];
             y[i] = pl_f32_to_bf16(v);
         }
+    }
+}
+
+static float element(const void *x, int64_t i, bool wide)
+{
+    return wide ? ((const float *)x)[i] : pl_bf16_to_f32(((const uint16_t *)x)[i]);
+}
+
+void pl__scalar_swiglu7(const pl_op_env *env, const pl_swiglu7_args *a, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin * a->dim; i < end * a->dim; i++) {
+        float g = element(a->g, a->interleaved ? 2 * i : i, a->wide), l;
+
+        l = a->interleaved ? element(a->g, 2 * i + 1, a->wide) : element(a->l, i, a->wide);
+        g = g > 7.0f ? 7.0f : g;
+        l = l > 7.0f ? 7.0f : l;
+        l = l < -7.0f ? -7.0f : l;
+        ((uint16_t *)a->a)[i] = pl_f32_to_bf16(g * pl_sigmoid_f32(1.702f * g) * (l + 1.0f));
     }
 }
 

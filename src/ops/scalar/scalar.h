@@ -90,6 +90,8 @@ pl_index_merge_fn pl__scalar_index_merge;
 pl_route_fn pl__scalar_route;
 pl_route_weights_fn pl__scalar_route_weights;
 pl_swiglu_fn pl__scalar_swiglu;
+pl_swiglu7_fn pl__scalar_swiglu7;
+pl_map_fn pl__scalar_map;
 pl_moe_sum_fn pl__scalar_moe_sum;
 pl_moe_parts_fn pl__scalar_moe_parts;
 pl_shard_sum_fn pl__scalar_shard_sum;
@@ -126,7 +128,6 @@ void pl__scalar_key_get(const pl_rows *rows, int64_t i, float *out);
     .mtp_join = pl__scalar_mtp_join, \
     .rope_angles = pl__scalar_rope_angles, \
     .kv_store = pl__scalar_kv_store, \
-    .compress = pl__scalar_compress, \
     .compress_reset = pl__scalar_compress_reset, \
     .index_merge = pl__scalar_index_merge, \
     .route = pl__scalar_route, \

@@ -67,6 +67,9 @@ static const pl_ops table = {
     .index_query = pl__scalar_index_query,
     .index_topk = pl__scalar_index_topk,
     .swiglu = pl__scalar_swiglu,
+    .swiglu7 = pl__scalar_swiglu7,
+    .map = pl__scalar_map,
+    .compress = pl__scalar_compress,
     .moe_sum = pl__scalar_moe_sum,
 };
 

@@ -26,6 +26,9 @@
     pl_index_query_fn PL__JOIN(level, index_query); \
     pl_index_topk_fn PL__JOIN(level, index_topk); \
     pl_swiglu_fn PL__JOIN(level, swiglu); \
+    pl_swiglu7_fn PL__JOIN(level, swiglu7); \
+    pl_map_fn PL__JOIN(level, map); \
+    pl_compress_fn PL__JOIN(level, compress); \
     pl_moe_sum_fn PL__JOIN(level, moe_sum)
 
 #define PL__SIMD_ENTRIES(level) \
@@ -46,6 +49,9 @@
     .index_query = PL__JOIN(level, index_query), \
     .index_topk = PL__JOIN(level, index_topk), \
     .swiglu = PL__JOIN(level, swiglu), \
+    .swiglu7 = PL__JOIN(level, swiglu7), \
+    .map = PL__JOIN(level, map), \
+    .compress = PL__JOIN(level, compress), \
     .moe_sum = PL__JOIN(level, moe_sum)
 /* clang-format on */
 

@@ -1,4 +1,4 @@
-/* The gated unit and the experts' sum for vector levels (NUMERICS 12). */
+/* The gated units and the experts' sum for vector levels (NUMERICS 12). */
 #include "ops/simd/vec.h"
 
 INLINE vf gated(vf x, vf up, vf limit)
@@ -26,6 +26,56 @@ void PL__AT(swiglu)(const pl_op_env *env, const pl_swiglu_args *a, int64_t begin
             vf v = gated(vf_load_bf16(g + i), vf_load_bf16(u + i), vf_set(a->limit));
             vf_store_bf16(y + i, at >= 0 ? vf_mul(v, w) : v);
         }
+    }
+}
+
+INLINE vf gated7(vf g, vf l)
+{
+    const vf seven = vf_set(7.0f);
+
+    g = vf_select(vf_gt(g, seven), seven, g);
+    l = vf_select(vf_gt(l, seven), seven, l);
+    l = vf_select(vf_gt(vf_negate(seven), l), vf_negate(seven), l);
+    return vf_mul(vf_mul(g, vf_sigmoid(vf_mul(vf_set(1.702f), g))), vf_add(l, vf_set(1.0f)));
+}
+
+/* LANES pairs: a pair of bf16 numbers is a word, those of floats are sorted by quarters first. */
+INLINE void load_pairs(const void *x, int64_t pair, bool wide, vf *g, vf *l)
+{
+    if (wide) {
+        vf a = vf_load((const float *)x + 2 * pair),
+           b = vf_load((const float *)x + 2 * pair + LANES);
+        vf low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
+        *g = _mm256_shuffle_ps(low, high, 0x88);
+        *l = _mm256_shuffle_ps(low, high, 0xDD);
+    } else {
+        vi w = _mm256_loadu_si256((const __m256i *)((const uint16_t *)x + 2 * pair));
+        *g = vf_from_bits(_mm256_slli_epi32(w, 16));
+        *l = vf_from_bits(_mm256_and_si256(w, _mm256_set1_epi32((int)0xFFFF0000)));
+    }
+}
+
+void PL__AT(swiglu7)(const pl_op_env *env, const pl_swiglu7_args *a, int64_t begin, int64_t end)
+{
+    int64_t i = begin * a->dim, stop = end * a->dim;
+
+    if (a->dim % LANES) {
+        pl__scalar_swiglu7(env, a, begin, end);
+        return;
+    }
+    for (; i < stop; i += LANES) {
+        vf g, l;
+
+        if (a->interleaved) {
+            load_pairs(a->g, i, a->wide, &g, &l);
+        } else if (a->wide) {
+            g = vf_load((const float *)a->g + i);
+            l = vf_load((const float *)a->l + i);
+        } else {
+            g = vf_load_bf16((const uint16_t *)a->g + i);
+            l = vf_load_bf16((const uint16_t *)a->l + i);
+        }
+        vf_store_bf16((uint16_t *)a->a + i, gated7(g, l));
     }
 }
 

@@ -255,9 +255,49 @@ static size_t run_experts(const pl_ops *ops, problem *p, const pl_op_env *env, u
     pl_moe_sum_args sum = {
         DIM, 3, 8, 3, p->act, rows, ids, p->act + 2 * DIM, out + TOKENS * DIM / 2};
 
+    uint32_t *next_out = out + (size_t)TOKENS * DIM;
+
     ops->swiglu(env, &glu, 0, TOKENS);
     ops->moe_sum(env, &sum, 0, TOKENS);
-    return (size_t)TOKENS * DIM;
+    for (int i = 0; i < 4; i++, next_out += TOKENS * DIM / 2) {
+        bool in_floats = i % 2 != 0;
+        pl_swiglu7_args seven = {DIM,
+                                 in_floats,
+                                 i / 2 != 0,
+                                 in_floats ? (void *)p->acc : p->act,
+                                 in_floats ? (void *)(p->acc + DIM) : p->act + DIM,
+                                 next_out};
+        ops->swiglu7(env, &seven, 0, TOKENS);
+    }
+    return (size_t)3 * TOKENS * DIM;
+}
+
+static size_t run_map(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
+{
+    enum { N = 203 };
+
+    for (int f = 0; f < PL_MAP_COUNT; f++) {
+        pl_map_args a = {(pl_map_function)f, p->acc, (float *)out + (size_t)f * N};
+        ops->map(env, &a, 0, N);
+    }
+    return (size_t)PL_MAP_COUNT * N;
+}
+
+/* Both ratios over one tile of channels; the states are part of the result. */
+static size_t run_compress(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
+{
+    enum { N4 = 9, N128 = 130, C = PL_COMPRESS_TILE };
+    pl_weight_view ape = {.format = PL_WEIGHT_F32, .data = p->acc + 77};
+    uint32_t *state4 = out, *state128 = out + 24 * C, *pooled = state128 + 3 * C;
+    pl_compress_job four = {state4, p->acc, p->acc + 1000, N4, 0, pooled};
+    pl_compress_job many = {state128, p->acc, p->acc + 2000, N128, 0, pooled + C};
+    pl_compress_args a = {4, C, ape, &four}, b = {128, C, ape, &many};
+
+    ops->compress_reset(state4, 4, C);
+    ops->compress_reset(state128, 128, C);
+    ops->compress(env, &a, 0, 1);
+    ops->compress(env, &b, 0, 1);
+    return 27 * C + C + C / 2;
 }
 
 pl_status pl__simd_rows_selftest(const pl_ops *ops, pl_simd_rows_test which, pl_error *err)
@@ -274,6 +314,8 @@ pl_status pl__simd_rows_selftest(const pl_ops *ops, pl_simd_rows_test which, pl_
         [PL_SIMD_STREAMS] = {"hyper_connections", run_streams, true},
         [PL_SIMD_NORM] = {"norm_rope", run_norm, true},
         [PL_SIMD_EXPERTS] = {"experts", run_experts, true},
+        [PL_SIMD_MAP] = {"elementary", run_map, false},
+        [PL_SIMD_COMPRESS] = {"compressor", run_compress, false},
     };
     problem p;
     pl_op_env env = {.scratch = p.scratch};
