@@ -1,8 +1,8 @@
 /* The checked entries of hyper-connections. The long products of a site are a run of their own, split over its outputs,
  * so that one token uses all workers; the caller keeps them between the two runs. */
+#include "ops/simd/streams.h"
 #include "attention/arrays.h"
 #include "base/error.h"
-#include "ops/simd/streams.h"
 #include "plimsoll/model_ops.h"
 
 enum { S = PL_HC_MULT, MAX_DIM = 1 << 16, MAX_ITERS = 1000 };

@@ -1,4 +1,4 @@
-/* Rows of sparse attention and of the indexer: a few decode tokens at the end of a long sequence. */
+/* Rows of the model's own attention and of the indexer: a few decode tokens at the end of a long sequence. */
 #include <string.h>
 
 #include "base/error.h"
@@ -163,12 +163,10 @@ static pl_status prepare_indexer(pl_bench *b, const char *shape, pl_bench_work *
     return PL_OK;
 }
 
-static const char *const attention_shapes[] = {"h64 keys640 fp8",  "h64 keys128 fp8",
-                                               "h64 keys4224 fp8", "h128 keys1152 fp8",
-                                               "h8 keys640 fp8",   NULL};
+static const char *const attention_shapes[] = {"h64 keys640 fp8", "h64 keys128 fp8",
+                                               "h64 keys4224 fp8", "h128 keys1152 fp8", NULL};
 static const char *const indexer_shapes[] = {"h64 keys4096 top512", "h64 keys16384 top512",
                                              "h64 keys16384 top1024", NULL};
 
-const pl_bench_op pl_bench_attention_sparse = {"attention_sparse", attention_shapes, "h keys",
-                                               prepare_attention};
+const pl_bench_op pl_bench_attention = {"attention", attention_shapes, "h keys", prepare_attention};
 const pl_bench_op pl_bench_indexer = {"indexer", indexer_shapes, "h keys top", prepare_indexer};

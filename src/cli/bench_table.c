@@ -8,7 +8,9 @@
     X(pl_bench_linear_fp4)         \
     X(pl_bench_linear_fp4_grouped) \
     X(pl_bench_linear_bf16)        \
+    X(pl_bench_attention_varlen)   \
     X(pl_bench_attention_sparse)   \
+    X(pl_bench_attention)          \
     X(pl_bench_indexer)            \
     X(pl_bench_index_query)        \
     X(pl_bench_compress)           \
@@ -21,7 +23,13 @@
     X(pl_bench_hc_post)            \
     X(pl_bench_route)              \
     X(pl_bench_swiglu)             \
-    X(pl_bench_moe_sum)
+    X(pl_bench_swiglu7)            \
+    X(pl_bench_moe_sum)            \
+    X(pl_bench_rope)               \
+    X(pl_bench_hadamard)           \
+    X(pl_bench_map)                \
+    X(pl_bench_kv_insert)          \
+    X(pl_bench_kv_gather)
 
 #define DECLARE(op) extern const pl_bench_op op;
 #define ENTRY(op)   &op,

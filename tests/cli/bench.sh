@@ -36,7 +36,9 @@ case_ops_products_are_bound_by_multiply_adds()
 case_ops_every_operator_runs()
 {
     for shape in 'linear_fp8=m2 n128 k128' 'linear_fp8_a16=m1 n1024 k128' 'linear_fp4=m6 n16 k128' \
-        'linear_bf16=m1 n16 k128' 'linear_fp4_grouped=m3 top2 e4 n16 k128' 'attention_sparse=h4 keys160 fp8' \
+        'linear_bf16=m1 n16 k128' 'linear_fp4_grouped=m3 top2 e4 n16 k128' 'attention=h4 keys160 fp8' \
+        'attention_varlen=h2 d64 q16 k24 causal' 'attention_sparse=h4 keys160 fp8' 'attention_sparse=h33 keys9 bf16' \
+        'rope=t2 h2' 'hadamard=t3' 'swiglu7=t2 d128' 'map=n99 f2' 'kv_insert=t9 v4' 'kv_gather=t9 v32' \
         'indexer=h2 keys64 top8' 'index_query=t2 h2' 'compress=t9 ratio4 d512' 'rms_norm=t2 d128' \
         'quantise=t2 d128' 'q_norm_rope=t2 h2' 'unrope=t2 h2' 'hc_dots=t2 d128' 'hc_pre=t2 d128' \
         'hc_post=t2 d128' 'route=t2 top2 e8' 'swiglu=t2 d128' 'moe_sum=t2 top2 e8 d128'; do
