@@ -26,7 +26,7 @@ enum { VECTOR = DEFINITION | AVX2, LINEAR = VECTOR | AVX512 };
 const pl_cpu_operators pl_cpu_operator_groups[] = {
     {"linear_fp8", LINEAR},        {"linear_fp8_a16", LINEAR}, {"linear_fp4", LINEAR},
     {"linear_bf16", LINEAR},       {"attention", VECTOR},      {"indexer", VECTOR},
-    {"compressor", DEFINITION},    {"quantise", VECTOR},       {"norm_rope", VECTOR},
+    {"compressor", VECTOR},        {"quantise", VECTOR},       {"norm_rope", VECTOR},
     {"hyper_connections", VECTOR}, {"experts", VECTOR},        {NULL, 0},
 };
 
