@@ -257,6 +257,26 @@ PL_API PL_MUST_CHECK pl_status pl_lse_normalise(const float *src, const int64_t 
 PL_API PL_MUST_CHECK pl_status pl_sink_correct(pl_tensor *out, const float *lse, const float *sink,
                                                int32_t n_sinks, pl_error *err);
 
+/* ---- conformance */
+
+typedef struct pl_provider_finding {
+    char claim[48];
+    int holds; /* 0 or 1; -1: not claimed, not looked at */
+    int cases;
+    double max_abs_out,
+        max_abs_lse; /* from the reference in double; NaN where the claim has none */
+    char detail[PL_ERROR_MSG_BYTES];
+} pl_provider_finding;
+
+enum { PL_PROVIDER_MAX_FINDINGS = 48 };
+
+/* Runs the provider's operators against a reference in double precision and says which claims hold. Needs memory of its own.
+ * NOMEM; everything that the provider does wrong is a finding. */
+PL_API PL_MUST_CHECK pl_status pl_provider_check(pl_providers *set, int index,
+                                                 const pl_provider_pin *pin,
+                                                 pl_provider_finding *findings, int *n,
+                                                 pl_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -13,6 +13,7 @@ extern const pl_command pl_command_bench;
 extern const pl_command pl_command_cpu;
 extern const pl_command pl_command_encode_chat;
 extern const pl_command pl_command_parse_output;
+extern const pl_command pl_command_provider;
 extern const pl_command pl_command_trace;
 extern const pl_command pl_command_tokenize;
 extern const pl_command pl_command_detokenize;

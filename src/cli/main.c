@@ -25,6 +25,7 @@ static const pl_command *const commands[] = {
     &pl_command_detokenize,
     &pl_command_encode_chat,
     &pl_command_parse_output,
+    &pl_command_provider,
     &pl_command_version,
     /* clang-format on */
 };

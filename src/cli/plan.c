@@ -15,7 +15,7 @@ struct options {
     pl_engine_options engine;
     pl_what_if_ask what_if;
     bool json;
-    const char *svg, *reserve;
+    const char *svg, *reserve, *provider;
     double memory_utilization; /* below 0: not given */
     uint64_t machine_memory;
 };
@@ -49,6 +49,11 @@ static const pl_option table[] = {
      .help = "also what other engines take, in closed form: transients, or vLLM's cache",
      .offset = offsetof(struct options, reserve),
      .choices = reserve_kinds},
+    {.name = "--provider",
+     .kind = PL_OPTION_STRING,
+     .value = "LIB.so",
+     .help = "also what this provider of attention takes itself in a step (docs/PROVIDERS.md)",
+     .offset = offsetof(struct options, provider)},
     {.name = "--memory-utilization",
      .kind = PL_OPTION_FLOAT,
      .value = "F",
@@ -100,6 +105,8 @@ static pl_status make_report(const struct options *o, const pl_engine_params *pa
 {
     PL_TRY(pl_what_if_run(&o->what_if, params, report, err));
     PL_TRY(add_reserve(o, report, err));
+    if (o->provider)
+        PL_TRY(pl_plan_add_provider(o->provider, report, err));
     return o->svg ? pl_plan_write_svg(report->plan, o->svg, err) : PL_OK;
 }
 

@@ -34,9 +34,14 @@ typedef struct pl_plan_report {
     const pl_plan *plan;
     pl_what_if_row what_if[PL_WHAT_IF_ROWS];
     int n_what_if;
-    pl_reserve_row reserve[PL_RESERVE_MAX_ROWS];
+    pl_reserve_row reserve[PL_RESERVE_MAX_ROWS]; /* other engines', and a provider's transient */
     int n_reserve;
 } pl_plan_report;
+
+/* Adds the transient of a library's attention to report->reserve, for the tokens of a step. NOT_FOUND, UNSUPPORTED for one
+ * that cannot be used, OVERFLOW. */
+pl_status pl_plan_add_provider(const char *library, pl_plan_report *report,
+                               pl_error *err) PL_MUST_CHECK;
 
 /* "max_num_seqs", .. */
 const char *pl_what_if_name(pl_what_if_parameter parameter);

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "provider/provider.h"
 
-enum { MAX_PARAMETERS = 16 };
+enum { MAX_PARAMETERS = 16, MAX_DIM = 576 };
 
 static const char *const known_parameters[PL_PROVIDER_N_OPS][MAX_PARAMETERS + 1] = {
     {"context", "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "page_table", "sink",
@@ -120,7 +120,7 @@ static bool read_dims(const json_t *list, int32_t *min, int32_t *max, int32_t *s
 {
     int64_t d[3];
 
-    if (!read_ints(list, 3, 1, 1 << 16, d) || d[0] > d[1])
+    if (!read_ints(list, 3, 1, MAX_DIM, d) || d[0] > d[1])
         return false;
     *min = (int32_t)d[0];
     *max = (int32_t)d[1];

@@ -57,6 +57,16 @@ static void finishes(FILE *to, const char *model, const pl_serve_counters *c)
                       model, pl_finish_name((pl_finish)i), (unsigned long long)c->finished[i]);
 }
 
+/* The engine computes attention with the built-in kernels alone, in every layer of every step. */
+static void providers(FILE *to, const char *m, const pl_serve_counters *c)
+{
+    static const char name[] = "plimsoll:provider_calls_total";
+
+    head(to, name, "counter", "Steps whose attention a provider computed, by reason.");
+    (void)fprintf(to, "%s{model_name=\"%s\",provider=\"builtin\",reason=\"direct\"} %llu\n", name,
+                  m, (unsigned long long)c->engine.steps);
+}
+
 static void counters(FILE *to, const char *m, const pl_serve_counters *c)
 {
     value(to, m, "vllm:num_requests_running", "gauge", "Completions being made.", c->n_running);
@@ -82,6 +92,7 @@ static void counters(FILE *to, const char *m, const pl_serve_counters *c)
           (double)c->engine.preemptions);
     value(to, m, "plimsoll:engine_steps_total", "counter", "Steps of the engine.",
           (double)c->engine.steps);
+    providers(to, m, c);
     value(to, m, "plimsoll:engine_prefill_seconds_total", "counter", "Time on prompts.",
           c->engine.prefill_s);
     value(to, m, "plimsoll:engine_decode_seconds_total", "counter", "Time on chosen tokens.",

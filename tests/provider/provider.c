@@ -19,7 +19,8 @@ enum {
     UNDECLARED = 6, /* varlen: does not say how its LSE lies; exact from 32 tokens on */
     FAILING = 7,    /* varlen: every launch fails after it wrote into out */
     UNKNOWN = 8,    /* varlen: a claim that nobody knows */
-    WRITER = 9      /* varlen: writes behind its output, keys of another sequence count */
+    WRITER = 9,     /* varlen: writes behind its output */
+    CRASHING = 10   /* varlen: ends the process */
 };
 
 #define ORDER   "\"q\",\"k\""
@@ -163,6 +164,8 @@ int __tvm_ffi_test_attention(void *self, const pl_ffi_any *given, int32_t n_args
         memset(tensor(&args[13])->data, 0x77, 2);
         return -1;
     }
+    if (VARIANT == CRASHING)
+        abort();
     if (VARIANT == WRITER) {
         pl_dl_tensor *out = tensor(&args[13]);
         int rc = __tvm_ffi_attention_varlen(self, args, n_args, result);
