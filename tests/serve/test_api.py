@@ -225,6 +225,16 @@ def metrics_count():
     assert server.metric("vllm:time_to_first_token_seconds_count") > 0
 
 
+def provider_counters_are_read_by_the_command():
+    url = "http://127.0.0.1:%d" % server.port
+    done = subprocess.run([sys.argv[1], "provider", "stats", "--url", url, "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    counted = json.loads(done.stdout)
+    assert counted["unit"] == "steps"
+    assert [(c["provider"], c["reason"]) for c in counted["counters"]] == [("builtin", "direct")]
+    assert counted["counters"][0]["calls"] == server.metric("plimsoll:engine_steps_total") > 0
+
+
 def an_authorization_header_means_nothing_without_a_key():
     assert server.get("/v1/models", headers={"Authorization": "Bearer x"})[0] == 200
 
@@ -260,5 +270,6 @@ run_cases([
     prompts_of_ids_and_of_texts_agree, tools_and_thinking_shape_the_prompt,
     what_a_user_writes_is_no_markup, errors_name_the_field, unknown_fields_are_logged_and_ignored, metrics_count,
     prefixes_are_reported,
+    provider_counters_are_read_by_the_command,
     an_authorization_header_means_nothing_without_a_key, the_server_ends_cleanly,
 ])
