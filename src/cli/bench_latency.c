@@ -307,7 +307,7 @@ static pl_status take_profile_memory(pl_latency *l, int n_workers, pl_error *err
 static pl_status run_session(struct session *s, const char *path, pl_error *err)
 {
     pl_latency *l = &s->l;
-    const pl_hooks hooks = {.user = l, .visit = pl_latency_visit};
+    const pl_hooks hooks = {.user = l, .visit = pl_latency_visit, .only = 1u << PL_TAP_FFN_IDS};
 
     s->shows = isatty(STDERR_FILENO);
     PL_TRY(pl_bench_choose_level(s->o->level, &s->level, err));

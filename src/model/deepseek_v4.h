@@ -88,6 +88,8 @@ void pl__experts_up(pl_forward *f, const pl__block *b);
 /* Chains that need nothing of each other, in one region. */
 void pl__run_side_by_side(pl_forward *f, pl_chain *const *chains, int32_t n);
 
+/* Whether a hook wants to see this. */
+bool pl__is_watched(const pl_forward *f, pl_tap tap);
 /* Call the hook, if there is one, after ws.rows has been run. */
 void pl__tap(pl_forward *f, const pl__block *b, pl_tap tap, pl_tap_kind kind, int64_t cols,
              void *data);

@@ -171,6 +171,11 @@ void pl__recount_selection(pl_forward *f)
     }
 }
 
+bool pl__is_watched(const pl_forward *f, pl_tap tap)
+{
+    return f->hooks && (!f->hooks->only || (f->hooks->only & 1u << tap));
+}
+
 static void visit(pl_forward *f, pl_tap_view view)
 {
     pl_chain_run(&f->exec, &f->ws.rows);
@@ -182,7 +187,7 @@ static void visit(pl_forward *f, pl_tap_view view)
 void pl__tap(pl_forward *f, const pl__block *b, pl_tap tap, pl_tap_kind kind, int64_t cols,
              void *data)
 {
-    if (f->hooks)
+    if (pl__is_watched(f, tap))
         visit(f, (pl_tap_view){
                      .tap = tap,
                      .kind = kind,
@@ -196,7 +201,7 @@ void pl__tap(pl_forward *f, const pl__block *b, pl_tap tap, pl_tap_kind kind, in
 
 void pl__tap_logits(pl_forward *f, int32_t layer)
 {
-    if (f->hooks)
+    if (pl__is_watched(f, PL_TAP_LOGITS))
         visit(f, (pl_tap_view){
                      .tap = PL_TAP_LOGITS,
                      .kind = PL_TAP_KIND_ACC,

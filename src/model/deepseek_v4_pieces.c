@@ -176,7 +176,8 @@ static void run_whole_groups(const pl_exec *x, int worker, const void *user, int
 /* Groups are few: with few tokens for few workers. */
 static bool groups_suffice(const pl_forward *f)
 {
-    return f->share.n_ranks == 1 && !f->hooks && f->config->o_lora_rank % PL_QUANT_BLOCK == 0 &&
+    return f->share.n_ranks == 1 && !pl__is_watched(f, PL_TAP_ATTN_O) &&
+           f->config->o_lora_rank % PL_QUANT_BLOCK == 0 &&
            !pl_rows_are_many(&f->exec, f->step->n_tokens) &&
            pl_pieces_are_many(&f->exec, f->config->o_groups);
 }

@@ -58,6 +58,7 @@ typedef struct pl_hooks {
     void (*visit)(void *user, const pl_tap_view *view);
     bool scores; /* also ATTN_SCORES (needs pl_forward_limits.want_scores); then all visible entries
                     are scored */
+    uint32_t only; /* bits 1 << pl_tap of those to visit; 0: all. The others cost nothing */
 } pl_hooks;
 
 /* "attn.q", ...; never NULL. */

@@ -151,6 +151,34 @@ static void head_alone_gives_the_logits_of_the_step(void **unused)
     test_model_close(m);
 }
 
+static void count_visit(void *user, const pl_tap_view *view)
+{
+    assert_int_equal(view->tap, PL_TAP_FFN_IDS);
+    ++*(int *)user;
+}
+
+/* A hook for one tap is called for that one alone, and changes nothing. */
+static void hook_for_one_tap(void **unused)
+{
+    test_model *m = open_model();
+    pl_state *s[2] = {test_state_new(m), test_state_new(m)};
+    int n = 0;
+    const pl_hooks hooks = {.user = &n, .visit = count_visit, .only = 1u << PL_TAP_FFN_IDS};
+    float *logits[2];
+
+    logits[0] = decode(m, s[0]);
+    pl_forward_set_hooks(m->forward, &hooks);
+    logits[1] = decode(m, s[1]);
+    pl_forward_set_hooks(m->forward, NULL);
+    assert_true(same(m, logits[0], logits[1]));
+    assert_int_equal(n, STEPS * m->config->n_layers);
+    for (int i = 0; i < 2; i++) {
+        free(logits[i]);
+        test_state_free(s[i]);
+    }
+    test_model_close(m);
+}
+
 static void clock_counts_every_operator_and_changes_nothing(void **unused)
 {
     test_model *m = open_model();
@@ -197,6 +225,7 @@ int main(void)
         cmocka_unit_test(rows_are_as_many_as_positions),
         cmocka_unit_test(refusals),
         cmocka_unit_test(head_alone_gives_the_logits_of_the_step),
+        cmocka_unit_test(hook_for_one_tap),
         cmocka_unit_test(clock_counts_every_operator_and_changes_nothing),
     };
 
