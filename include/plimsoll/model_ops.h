@@ -258,6 +258,38 @@ typedef struct pl_op_swiglu7_args {
 PL_API PL_MUST_CHECK pl_status pl_op_swiglu7(pl_ops_context *context,
                                              const pl_op_swiglu7_args *args, pl_error *err);
 
+/* ---- sampling: NUMERICS 13 */
+
+/* Ten rounds of Philox4x32; out may be counter. */
+PL_API void pl_op_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+/* out[i] = the Gumbel noise of token first + i: a function of these numbers alone. */
+PL_API PL_MUST_CHECK pl_status pl_op_gumbel(pl_ops_context *context, uint64_t seed,
+                                            uint32_t position, uint32_t choice, int32_t first,
+                                            int32_t n, float *out, pl_error *err);
+
+/* The token of the largest logit / temperature + noise among those that top_k, min_p and top_p leave; at temperature 0 that of the
+ * largest logit. Ties to the lower id; NaN counts as -infinity. */
+typedef struct pl_op_sample_args {
+    int32_t vocab;           /* 1 .. 2^24 */
+    const float *logits;     /* [vocab] */
+    float temperature;       /* 0 or more */
+    int32_t top_k;           /* 0: all */
+    float top_p, min_p;      /* above 0 up to 1, 1: all; 0 .. 1, 0: all */
+    const uint32_t *allowed; /* a bit for each id, lowest first; NULL: all */
+    uint64_t seed;
+    uint32_t position, choice; /* of the noise: the token's place, and which completion */
+    int32_t *token;
+    float *
+        probabilities; /* [vocab] what the choice is drawn from, 0 of what was left out; NULL: not wanted */
+} pl_op_sample_args;
+
+/* 0 where vocab is out of range. */
+PL_API uint64_t pl_op_sample_workspace_bytes(int32_t vocab);
+PL_API PL_MUST_CHECK pl_status pl_op_sample(pl_ops_context *context, const pl_op_sample_args *args,
+                                            void *workspace, uint64_t workspace_bytes,
+                                            pl_error *err);
+
 #ifdef __cplusplus
 }
 #endif
