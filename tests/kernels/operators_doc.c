@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/bench.h"
 #include "ops/ops.h"
 
 /* clang-format off */
@@ -45,6 +46,34 @@ static void look_at_tables(void)
     }
 }
 
+/* The last cell but one: "`row` N % of what binds it", row being one of `bench ops`, or "none: reason". */
+static bool judge_speed(const char *name, const char *line)
+{
+    char cell[256] = "", row[64], unit[16];
+    const char *end = strrchr(line, '|'), *begin;
+    double percent;
+
+    for (int i = 0; i < 2 && end; i++) {
+        begin = end - 1;
+        while (begin > line && *begin != '|')
+            begin--;
+        if (i == 1 && end - begin - 1 < (ptrdiff_t)sizeof cell)
+            snprintf(cell, sizeof cell, "%.*s", (int)(end - begin - 1), begin + 1);
+        end = begin;
+    }
+    if (strncmp(cell, " none: ", 7) == 0 && strlen(cell) > 12)
+        return true;
+    if (sscanf(cell, " `%63[a-z0-9_]` %lf %% of %15[a-z0-9]", row, &percent, unit) == 3 &&
+        percent > 0)
+        for (const pl_bench_op *const *op = pl_bench_ops; *op; op++)
+            if (strcmp((*op)->name, row) == 0)
+                return true;
+    printf("%s: its speed (got '%s', want ' `row of bench ops` N %% of limit ', or ' none: reason "
+           "')\n",
+           name, cell);
+    return false;
+}
+
 /* The row of a table whose first cell is `name`. */
 static int judge_row(const char *name, const char *line)
 {
@@ -56,6 +85,8 @@ static int judge_row(const char *name, const char *line)
         if (strcmp(all[i].name, name) != 0)
             continue;
         all[i].rows++;
+        if (!judge_speed(name, line))
+            return 1;
         for (pl_level l = PL_LEVEL_AVX2; last && l <= PL_LEVEL_AVX512BF16; l++) {
             char word[32];
             bool told;
