@@ -43,7 +43,7 @@ extern const char *const pl_engine_options_loads[], *const pl_engine_options_sam
      .help = "a line for the caches alone",                                                          \
      .offset = PL_ENGINE_OPTION_AT(type, field, kv_cache_memory), .min = 1},                         \
     {.name = "--prefix-cache-memory", .kind = PL_OPTION_BYTES, .value = "BYTES",                     \
-     .help = "beginnings of texts to start others from; no bit changes; 0: off; default: " default_prefix, \
+     .help = "beginnings of texts, kept for others; 0: off; default: " default_prefix, \
      .offset = PL_ENGINE_OPTION_AT(type, field, prefix_cache_memory), .max = 1LL << 60},             \
     {.name = "--max-model-len", .kind = PL_OPTION_INT, .value = "N",                                 \
      .help = "tokens of one request; default: " default_len,                                         \
@@ -55,12 +55,11 @@ extern const char *const pl_engine_options_loads[], *const pl_engine_options_sam
      .help = "tokens of one step, also the prefill chunk; default: 512",                             \
      .offset = PL_ENGINE_OPTION_AT(type, field, max_num_batched_tokens), .min = 1, .max = 1 << 20},  \
     {.name = "--num-speculative-tokens", .kind = PL_OPTION_INT_OR_AUTO, .value = "K|auto",           \
-     .help = "drafts of a request in a step, 0 to 8, or auto: as many as pay, by what steps cost and "  \
-             "drafts bring; no bit changes; default: 0",                                              \
+     .help = "drafts in a step, 0 to 8, or auto: as many as pay; no bit changes; default: 0", \
      .offset = PL_ENGINE_OPTION_AT(type, field, num_speculative_tokens), .min = 0,                   \
      .max = PL_MAX_SPECULATIVE},                                                                     \
-    {.name = "--draft-sampling", .kind = PL_OPTION_CHOICE, .value = "shared-noise|rejection",        \
-     .help = "rejection: sampled tokens (temperature above 0) then depend on drafts and on what shares a step, no longer on the request alone; default: shared-noise", \
+    {.name = "--draft-sampling", .kind = PL_OPTION_CHOICE, .value = "HOW",        \
+     .help = "shared-noise, or rejection: samples depend on drafts and company; default: shared-noise", \
      .offset = PL_ENGINE_OPTION_AT(type, field, draft_sampling), .choices = pl_engine_options_samplings}, \
     {.name = "--ranks", .kind = PL_OPTION_INT, .value = "N",                                         \
      .help = "executors in this process, each with its share of the model; no bit changes; default: 1", \
