@@ -186,7 +186,8 @@ static int32_t settle_drafts(pl_engine *e, int32_t s)
     r->n_drafts = 0;
     if (pl__request_is_prefilling(r))
         return 0;
-    pl_state_rewind(seq->state, seq->state->n - seq->n + r->n_chosen);
+    /* The token before the drafts stays, also where a mask left none to choose. */
+    pl_state_rewind(seq->state, seq->state->n - seq->n + (r->n_chosen > 0 ? r->n_chosen : 1));
     r->speculation.steps++;
     e->stats.speculation.steps++;
     for (int32_t i = 0; i < seq->n_draft; i++) {
