@@ -188,7 +188,7 @@ static void three_turns(void **state)
 
 /* ---- interleavings */
 
-enum { TEXTS = 8, LIVE = 4, USUAL_EPISODES = 10 };
+enum { TEXTS = 8, LIVE = 4, USUAL_EPISODES = 10, ALL_EPISODES = 200 };
 
 typedef struct work {
     pl_engine *e;
@@ -304,7 +304,9 @@ static int n_episodes(void)
 {
     const char *n = getenv("PL_PREFIX_EPISODES");
 
-    return n ? (int)strtol(n, NULL, 10) : USUAL_EPISODES;
+    if (n)
+        return (int)strtol(n, NULL, 10);
+    return getenv("PL_ENGINE_FULL") ? ALL_EPISODES : USUAL_EPISODES;
 }
 
 static void interleavings(void **state)
