@@ -378,7 +378,7 @@ case_draft_sampling()
 {
     model
     run run --help
-    expect_out '--draft-sampling shared-noise\|rejection' 'no longer on the request alone'
+    expect_out '--draft-sampling HOW .*rejection: samples depend on drafts and company'
     run run nano --tokens 1,2,3 --max-tokens 12 --temperature 1 --num-speculative-tokens 3 \
         --draft-sampling rejection --json
     expect_status 0
