@@ -151,7 +151,7 @@ enum { LONG = 300, WIDTH = 256, CDIM = 128, CUT = 141 };
 
 typedef struct pooling {
     int32_t ratio;
-    float ape[128 * WIDTH], kv[2][LONG][WIDTH], gate[2][LONG][WIDTH];
+    float ape[128 * WIDTH], kv[2][LONG * WIDTH], gate[2][LONG * WIDTH];
     struct {
         float state[2][24 * CDIM];
         uint16_t pooled[2][LONG / 4][CDIM];
@@ -164,8 +164,8 @@ static pl_status call_compress(pl_ops_context *context, void *user, pl_error *er
     pooling *p = user;
     int32_t width = p->ratio == 4 ? 2 * CDIM : CDIM, done = CUT / p->ratio;
     pl_op_compress_seq seqs[2] = {
-        {p->out.state[0], p->kv[0][0], p->gate[0][0], CUT, 0, p->out.pooled[0][0]},
-        {p->out.state[1], p->kv[1][0], p->gate[1][0], LONG, 0, p->out.pooled[1][0]}};
+        {p->out.state[0], p->kv[0], p->gate[0], CUT, 0, p->out.pooled[0][0]},
+        {p->out.state[1], p->kv[1], p->gate[1], LONG, 0, p->out.pooled[1][0]}};
     pl_op_compress_args a = {p->ratio, CDIM, p->ape, 2, seqs};
     pl_status status = PL_OK;
 
@@ -174,8 +174,8 @@ static pl_status call_compress(pl_ops_context *context, void *user, pl_error *er
     if (status == PL_OK)
         status = pl_op_compress(context, &a, err);
     seqs[0] = (pl_op_compress_seq){p->out.state[0],
-                                   p->kv[0][0] + (ptrdiff_t)CUT * width,
-                                   p->gate[0][0] + (ptrdiff_t)CUT * width,
+                                   p->kv[0] + (ptrdiff_t)CUT * width,
+                                   p->gate[0] + (ptrdiff_t)CUT * width,
                                    LONG - CUT,
                                    CUT,
                                    p->out.pooled[0][done]};
@@ -195,8 +195,8 @@ static double pooled_in_double(const pooling *p, int s, int e, int c)
         double w;
         if (t < 0)
             continue;
-        w = exp((double)p->gate[s][0][t * width + at] + (double)p->ape[t % p->ratio * width + at]);
-        num += w * (double)p->kv[s][0][t * width + at];
+        w = exp((double)p->gate[s][t * width + at] + (double)p->ape[t % p->ratio * width + at]);
+        num += w * (double)p->kv[s][t * width + at];
         den += w;
     }
     return num / den;
@@ -209,8 +209,8 @@ static void entries_are_pooled_as_in_double(void **state)
 
     assert_non_null(p);
     contexts_f32(&r, p->ape, sizeof p->ape / 4);
-    contexts_f32(&r, p->kv[0][0], sizeof p->kv / 4);
-    contexts_f32(&r, p->gate[0][0], sizeof p->gate / 4);
+    contexts_f32(&r, p->kv[0], sizeof p->kv / 4);
+    contexts_f32(&r, p->gate[0], sizeof p->gate / 4);
     assert_int_equal(pl_op_compress_state_bytes(4, CDIM), sizeof p->out.state[0]);
     assert_int_equal(pl_op_compress_state_bytes(128, CDIM), 3 * CDIM * sizeof(float));
     assert_int_equal(pl_op_compress_state_bytes(8, CDIM), 0);
