@@ -314,47 +314,11 @@ typedef struct panel_run {
     int64_t token, n_tokens; /* of the chunk */
 } panel_run;
 
-/* Bytes that will be wanted next, asked for in parts while others are worked on: blocks of tiles lie a row of blocks
- * apart, so that no processor sees what comes. */
-typedef struct ahead {
-    const uint8_t *from;
-    int64_t bytes, part;
-} ahead;
-
-/* The block that follows that of `tile` in the panel, for a loop of n_parts. */
-static ahead block_ahead(const shape *s, const panel_run *r, int64_t tile, int64_t b,
-                         int64_t n_parts)
-{
-    ahead a = {.bytes = s->block_bytes};
-
-    if (tile >= r->n_tiles) {
-        tile = 0;
-        b++;
-    }
-    if (b >= s->n_blocks || s->job->w.layout != PL_WEIGHT_TILES)
-        return (ahead){0};
-    a.from = tile_block(s, r->unit + tile, b, NULL);
-    a.part = ((s->block_bytes + n_parts - 1) / n_parts + 63) / 64 * 64;
-    return a;
-}
-
-static void ask_for_part(ahead *a)
-{
-    int64_t n = a->part < a->bytes ? a->part : a->bytes;
-
-    for (int64_t i = 0; i < n; i += 64)
-        _mm_prefetch((const char *)a->from + i, _MM_HINT_T0);
-    a->from += n;
-    a->bytes -= n;
-}
-
 /* n tiles from `tile` on of the panel. */
 static void multiply_tiles(const shape *s, const panel_run *r, int64_t tile, int n, int64_t b)
 {
     panel_scratch *p = r->scratch;
     pl_simd_panel a = {.acc_stride = r->n_tiles * LANES};
-    int64_t groups = (r->n_tokens + s->kind->group - 1) / s->kind->group;
-    ahead next[PL_SIMD_PANEL_TILES];
 
     for (int i = 0; i < n; i++) {
         int64_t unit = r->unit + tile + i;
@@ -363,12 +327,9 @@ static void multiply_tiles(const shape *s, const panel_run *r, int64_t tile, int
         a.w[i] = p->w[i];
         a.gs[i] = p->gs[i];
         a.ws[i] = block_scale(s, unit, b);
-        next[i] = block_ahead(s, r, tile + n + i, b, groups);
     }
     for (int64_t t = 0; t < r->n_tokens; t += s->kind->group) {
         int64_t left = r->n_tokens - t;
-        for (int i = 0; i < n; i++)
-            ask_for_part(&next[i]);
         a.x = p->x + t * s->kind->x_words;
         a.xs = p->xs + t;
         a.acc = p->acc + (t * r->n_tiles + tile) * LANES;
@@ -403,11 +364,9 @@ static void run_panels(const shape *s, void *scratch, int64_t begin, int64_t end
 {
     panel_run r = {.scratch = scratch};
     int64_t n = s->job->n, chunk = chunk_tokens(n, s->kind->group);
-    /* The fewer tokens, the more tiles share prepared inputs. */
-    int64_t most = PL_SIMD_PANEL * (chunk <= PL_SIMD_CHUNK / 4 ? 4 : PL_SIMD_CHUNK / chunk);
 
     for (r.unit = begin; r.unit < end; r.unit += r.n_tiles) {
-        r.n_tiles = end - r.unit < most ? end - r.unit : most;
+        r.n_tiles = end - r.unit < PL_SIMD_PANEL ? end - r.unit : PL_SIMD_PANEL;
         for (r.token = 0; r.token < n; r.token += chunk) {
             r.n_tokens = n - r.token < chunk ? n - r.token : chunk;
             sum_shards(s, r.scratch->acc, r.scratch->total, r.n_tokens * r.n_tiles * LANES,

@@ -22,7 +22,7 @@ enum {
     PL_SIMD_GROUP =
         12, /* at most so many tokens of a panel kernel; all levels' numbers divide PL_SIMD_CHUNK */
     PL_SIMD_CHUNK = 96,      /* tokens that share an expanded block */
-    PL_SIMD_PANEL = 16,      /* tiles that share prepared inputs of a whole chunk */
+    PL_SIMD_PANEL = 16,      /* tiles that share prepared inputs */
     PL_SIMD_PANEL_TILES = 2, /* at most so many tiles of a panel kernel */
     PL_SIMD_IN_FLIGHT = 4    /* at most so many tiles of a kernel for few tokens */
 };
