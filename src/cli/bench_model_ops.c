@@ -13,8 +13,7 @@ struct call {
     pl_hadamard_args hadamard;
     pl_swiglu7_args swiglu7;
     pl_map_args map;
-    pl_cache_rows cache;
-    uint16_t *x;
+    pl_cache_move_args cache_put, cache_get;
 };
 
 static void unit(void *user, int64_t u, int worker)
@@ -125,17 +124,8 @@ PREPARE(map)
 
 /* ---- rows of a cache */
 
-static void insert_rows(const struct call *c, int64_t begin, int64_t end)
-{
-    for (int64_t i = begin; i < end; i++)
-        pl_cache_row_put(&c->cache, i, c->x + i * c->cache.dim);
-}
-
-static void gather_rows(const struct call *c, int64_t begin, int64_t end)
-{
-    for (int64_t i = begin; i < end; i++)
-        pl_cache_row_get(&c->cache, i, c->x + i * c->cache.dim);
-}
+RUN(cache_put)
+RUN(cache_get)
 
 /* v4, v32: rows of DeepSeek-V4 and of V3.2. */
 static pl_status prepare_cache(pl_bench *b, const char *shape, bool gather, pl_bench_work *w,
@@ -145,15 +135,18 @@ static pl_status prepare_cache(pl_bench *b, const char *shape, bool gather, pl_b
     const pl_cache_format format = v == 4 ? PL_CACHE_V4 : PL_CACHE_V32;
     const int32_t dim = v == 4 ? 512 : PL_CACHE_MAX_DIM;
     const int64_t row = pl_cache_row_bytes(format, dim), pages = (t + PAGE_ROWS - 1) / PAGE_ROWS;
-    struct call *c = make_call(b, t, GRAIN, gather ? gather_rows : insert_rows);
+    struct call *c = make_call(b, t, GRAIN, gather ? run_cache_get : run_cache_put);
     uint16_t *x = pl_bench_bf16(b, t * dim);
     uint8_t *data = pl_bench_take(b, (uint64_t)(pages * PAGE_ROWS * row));
+    int32_t *slots = pl_bench_take(b, (uint64_t)t * sizeof *slots);
 
     PL_CHECK(v == 4 || v == 32, err, "--shape: no such format (got '%s', want v4 or v32)", shape);
     if (!b->failed) {
-        c->cache = (pl_cache_rows){format, dim, data, PAGE_ROWS * row, PAGE_ROWS, t};
-        c->x = x;
-        insert_rows(c, 0, t);
+        const pl_cache_rows rows_of = {format, dim, data, PAGE_ROWS * row, PAGE_ROWS, t};
+        c->cache_put = c->cache_get = (pl_cache_move_args){rows_of, slots, x, dim};
+        for (int32_t i = 0; i < t; i++)
+            slots[i] = i;
+        run_cache_put(c, 0, t);
     }
     return finish(b, c, (double)(t * (row + 2 * (int64_t)dim)), 8.0 * (double)(t * dim), w);
 }

@@ -10,6 +10,8 @@
 
 #include <stdint.h>
 
+#include "ops/op.h"
+
 typedef enum pl_cache_format { PL_CACHE_BF16, PL_CACHE_V4, PL_CACHE_V32 } pl_cache_format;
 
 enum { PL_CACHE_MAX_DIM = 576, PL_V32_NOPE = 512, PL_V32_BLOCK = 128, PL_V32_ROW_BYTES = 656 };
@@ -42,5 +44,16 @@ pl_cache_row pl_cache_row_at(const pl_cache_rows *rows, int64_t i);
 void pl_cache_row_put(const pl_cache_rows *rows, int64_t i, const uint16_t *x);
 void pl_cache_row_get(const pl_cache_rows *rows, int64_t i, uint16_t *x);
 void pl_cache_row_widen(const pl_cache_rows *rows, int64_t i, float *x);
+
+/* Row i of x is put into slot slots[i], or got out of it; -1: put skips it, get gives zeros. Unit: a place of the list.
+ * Level f64 has neither. */
+typedef struct pl_cache_move_args {
+    pl_cache_rows rows;
+    const int32_t *slots; /* [n], below rows.n */
+    uint16_t *x;          /* bf16 [n][dim]; put only reads it */
+    int64_t x_stride;     /* elements */
+} pl_cache_move_args;
+typedef void pl_cache_move_fn(const pl_op_env *env, const pl_cache_move_args *a, int64_t begin,
+                              int64_t end);
 
 #endif

@@ -71,7 +71,8 @@ pl_weight_layout pl_ops_layout(pl_level level)
     ROWS_TEST(of, norm_rope, PL_SIMD_NORM)            \
     ROWS_TEST(of, experts, PL_SIMD_EXPERTS)           \
     ROWS_TEST(of, elementary, PL_SIMD_MAP)            \
-    ROWS_TEST(of, compressor, PL_SIMD_COMPRESS)
+    ROWS_TEST(of, compressor, PL_SIMD_COMPRESS)       \
+    ROWS_TEST(of, caches, PL_SIMD_CACHE)
 
 #define ROWS_ROWS(LEVEL, of)                                                          \
     {.level = LEVEL, .name = "attention", .run = of##_attention},                     \
@@ -82,8 +83,9 @@ pl_weight_layout pl_ops_layout(pl_level level)
         {.level = LEVEL, .name = "norm_rope", .run = of##_norm_rope},                 \
         {.level = LEVEL, .name = "experts", .run = of##_experts},                     \
         {.level = LEVEL, .name = "elementary", .run = of##_elementary},               \
+        {.level = LEVEL, .name = "compressor", .run = of##_compressor},               \
     {                                                                                 \
-        .level = LEVEL, .name = "compressor", .run = of##_compressor                  \
+        .level = LEVEL, .name = "caches", .run = of##_caches                          \
     }
 
 #ifdef PL_HAVE_AVX2

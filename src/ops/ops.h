@@ -8,6 +8,7 @@
 
 #include "base/cpu.h"
 #include "ops/attention.h"
+#include "ops/cache_rows.h"
 #include "ops/compress.h"
 #include "ops/indexer.h"
 #include "ops/linear.h"
@@ -64,6 +65,7 @@ typedef struct pl_ops {
     pl_linear_fn *linear_fp8, *linear_fp8_a16, *linear_fp4, *linear_bf16;
 
     pl_kv_store_fn *kv_store;
+    pl_cache_move_fn *cache_put, *cache_get;
     pl_attention_fn *attention;
     pl_varlen_fn *attention_varlen; /* scratch: PL_VARLEN_SCRATCH_BYTES; NULL at level f64 */
     pl_sparse_fn *attention_sparse; /* scratch: PL_SPARSE_SCRATCH_BYTES; NULL at level f64 */

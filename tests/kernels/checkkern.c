@@ -12,8 +12,9 @@
 #include "kernels/run.h"
 #include "ops/simd/selftest.h"
 
-static const kern_op *const operators[] = {kern_linear_ops, kern_attention_ops, kern_compress_ops,
-                                           kern_sparse_ops, kern_streams_ops,   kern_varlen_ops};
+static const kern_op *const operators[] = {kern_linear_ops,   kern_attention_ops, kern_cache_ops,
+                                           kern_compress_ops, kern_route_ops,     kern_sparse_ops,
+                                           kern_streams_ops,  kern_varlen_ops};
 
 typedef struct options {
     const char *op, *isa, *problem;

@@ -33,7 +33,9 @@ typedef struct kern_op {
 /* Lists end with a NULL name. */
 extern const kern_op kern_linear_ops[];
 extern const kern_op kern_attention_ops[];
+extern const kern_op kern_cache_ops[];
 extern const kern_op kern_compress_ops[];
+extern const kern_op kern_route_ops[];
 extern const kern_op kern_sparse_ops[];
 extern const kern_op kern_streams_ops[];
 extern const kern_op kern_varlen_ops[];

@@ -12,7 +12,7 @@
 #define OPERATORS(X) \
     X(embed) X(hc_dots) X(hc_pre) X(hc_post) X(hc_head) X(mtp_join) X(rms_norm) X(rope_angles) \
     X(q_norm_rope) X(unrope) X(rope) X(hadamard) X(quantise) X(linear_fp8) X(linear_fp8_a16) X(linear_fp4) X(linear_bf16) \
-    X(kv_store) X(attention) X(attention_varlen) X(attention_sparse) X(compress) X(compress_reset) X(key_store) X(index_query) \
+    X(kv_store) X(cache_put) X(cache_get) X(attention) X(attention_varlen) X(attention_sparse) X(compress) X(compress_reset) X(key_store) X(index_query) \
     X(index_topk) X(index_merge) X(route) X(route_weights) X(swiglu) X(swiglu7) X(moe_sum) \
     X(moe_parts) X(shard_sum) X(map)
 /* clang-format on */

@@ -78,6 +78,8 @@ pl_linear_fn pl__scalar_linear_fp8_a16;
 pl_linear_fn pl__scalar_linear_fp4;
 pl_linear_fn pl__scalar_linear_bf16;
 pl_kv_store_fn pl__scalar_kv_store;
+pl_cache_move_fn pl__scalar_cache_put;
+pl_cache_move_fn pl__scalar_cache_get;
 pl_attention_fn pl__scalar_attention;
 pl_varlen_fn pl__scalar_attention_varlen;
 pl_sparse_fn pl__scalar_attention_sparse;
@@ -127,10 +129,8 @@ void pl__scalar_key_get(const pl_rows *rows, int64_t i, float *out);
     .embed = pl__scalar_embed, \
     .mtp_join = pl__scalar_mtp_join, \
     .rope_angles = pl__scalar_rope_angles, \
-    .kv_store = pl__scalar_kv_store, \
     .compress_reset = pl__scalar_compress_reset, \
     .index_merge = pl__scalar_index_merge, \
-    .route = pl__scalar_route, \
     .route_weights = pl__scalar_route_weights, \
     .moe_parts = pl__scalar_moe_parts, \
     .shard_sum = pl__scalar_shard_sum

@@ -5,28 +5,10 @@
  * its order. */
 #include <string.h>
 
-#include "ops/simd/vec.h"
+#include "ops/simd/quantise.h"
+#include "ops/simd/rotate.h"
 
 enum { VECTORS = PL_INDEX_DIM / LANES, GROUP = 32, GROUP_VECTORS = GROUP / LANES };
-
-/* As in norm.c, without a norm: pairs are neighbours, rounded to bf16. */
-INLINE void rotate(const pl_angles *angles, int64_t t, uint16_t *x)
-{
-    const float *cosines = (const float *)angles->cos + t * PL_ROPE_PAIRS;
-    const float *sines = (const float *)angles->sin + t * PL_ROPE_PAIRS;
-    float c[PL_ROPE_DIM], s[PL_ROPE_DIM];
-
-    for (int i = 0; i < PL_ROPE_PAIRS; i++) {
-        c[2 * i] = c[2 * i + 1] = cosines[i];
-        s[2 * i] = -sines[i];
-        s[2 * i + 1] = sines[i];
-    }
-    for (int d = 0; d < PL_ROPE_DIM; d += LANES) {
-        vf v = vf_load_bf16(x + d);
-
-        vf_store_bf16(x + d, vf_add(vf_mul(v, vf_load(c + d)), vf_mul(vf_swap(v), vf_load(s + d))));
-    }
-}
 
 /* Partner plus value, where the sign of the lanes in `upper` is turned. */
 INLINE vf butterfly(vf partner, vf x, vf upper)
@@ -75,27 +57,12 @@ INLINE __m256i codes_of(vf y)
     return _mm256_or_si256(code, _mm256_srli_epi64(code, 28));
 }
 
-/* The largest of |x| over a group, as bits. */
-INLINE uint32_t largest(const uint16_t *x)
-{
-    const __m256i magnitude = _mm256_set1_epi16(0x7FFF);
-    __m256i a = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)x), magnitude);
-    __m256i b = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(x + 16)), magnitude);
-    __m128i top;
-
-    a = _mm256_max_epu16(a, b);
-    top = _mm_max_epu16(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    /* minpos gives the smallest. */
-    top = _mm_minpos_epu16(_mm_xor_si128(top, _mm_set1_epi16(-1)));
-    return ~(uint32_t)_mm_cvtsi128_si32(top) & 0xFFFF;
-}
-
 /* 32 numbers to 16 bytes and the byte of their scale; 255 for a lost group. */
 INLINE uint8_t quantise_group(const uint16_t *x, uint8_t *packed)
 {
     const __m128i transpose = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m256i dwords = _mm256_setr_epi32(0, 2, 4, 6, 0, 0, 0, 0);
-    const uint32_t top = largest(x);
+    const uint32_t top = bf16_largest(x, GROUP);
     float amax = pl_bf16_to_f32((uint16_t)top);
     __m256i bytes = _mm256_setzero_si256();
     uint8_t scale;
@@ -130,7 +97,7 @@ INLINE void store_row(const pl_angles *angles, int64_t t, const uint16_t *y, con
     vf v[VECTORS];
 
     memcpy(row, y, sizeof row);
-    rotate(angles, t, row + PL_INDEX_DIM - PL_ROPE_DIM);
+    vf_rotate(angles, t, false, vf_set(1.0f), row + PL_INDEX_DIM - PL_ROPE_DIM);
     UNROLL
     for (int i = 0; i < VECTORS; i++)
         v[i] = vf_load_bf16(row + i * LANES);

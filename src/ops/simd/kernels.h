@@ -25,6 +25,10 @@
     pl_key_store_fn PL__JOIN(level, key_store); \
     pl_index_query_fn PL__JOIN(level, index_query); \
     pl_index_topk_fn PL__JOIN(level, index_topk); \
+    pl_kv_store_fn PL__JOIN(level, kv_store); \
+    pl_cache_move_fn PL__JOIN(level, cache_put); \
+    pl_cache_move_fn PL__JOIN(level, cache_get); \
+    pl_route_fn PL__JOIN(level, route); \
     pl_swiglu_fn PL__JOIN(level, swiglu); \
     pl_swiglu7_fn PL__JOIN(level, swiglu7); \
     pl_map_fn PL__JOIN(level, map); \
@@ -48,6 +52,10 @@
     .key_store = PL__JOIN(level, key_store), \
     .index_query = PL__JOIN(level, index_query), \
     .index_topk = PL__JOIN(level, index_topk), \
+    .kv_store = PL__JOIN(level, kv_store), \
+    .cache_put = PL__JOIN(level, cache_put), \
+    .cache_get = PL__JOIN(level, cache_get), \
+    .route = PL__JOIN(level, route), \
     .swiglu = PL__JOIN(level, swiglu), \
     .swiglu7 = PL__JOIN(level, swiglu7), \
     .map = PL__JOIN(level, map), \

@@ -1,4 +1,5 @@
 /* RMS norm, the query's head norm and rotations for vector levels (NUMERICS 7). */
+#include "ops/simd/rotate.h"
 #include "ops/simd/sums.h"
 
 void PL__AT(rms_norm)(const pl_op_env *env, const pl_rms_norm_args *a, int64_t begin, int64_t end)
@@ -16,26 +17,6 @@ void PL__AT(rms_norm)(const pl_op_env *env, const pl_rms_norm_args *a, int64_t b
                           vf_mul(vf_load_bf16(w + i), vf_mul(vf_load_bf16(x + i), vf_set(r))));
         for (; i < a->dim; i++)
             y[i] = pl_f32_to_bf16(pl_bf16_to_f32(w[i]) * (pl_bf16_to_f32(x[i]) * r));
-    }
-}
-
-/* x[d] * r of LANES dims of the rotated part, whose angles are those of row t. Pairs are neighbours, so that the
- * partner is one swap away and the sine changes sign in even lanes: a * c - b * s, b * c + a * s. */
-INLINE void rotate(const pl_angles *angles, int64_t t, float sign, vf r, uint16_t *x)
-{
-    const float *cosines = (const float *)angles->cos + t * PL_ROPE_PAIRS;
-    const float *sines = (const float *)angles->sin + t * PL_ROPE_PAIRS;
-    float c[PL_ROPE_DIM], s[PL_ROPE_DIM];
-
-    for (int i = 0; i < PL_ROPE_PAIRS; i++) {
-        c[2 * i] = c[2 * i + 1] = cosines[i];
-        s[2 * i] = -(sign * sines[i]);
-        s[2 * i + 1] = sign * sines[i];
-    }
-    for (int d = 0; d < PL_ROPE_DIM; d += LANES) {
-        vf v = vf_mul(vf_load_bf16(x + d), r);
-
-        vf_store_bf16(x + d, vf_add(vf_mul(v, vf_load(c + d)), vf_mul(vf_swap(v), vf_load(s + d))));
     }
 }
 
@@ -63,7 +44,7 @@ void PL__AT(q_norm_rope)(const pl_op_env *env, const pl_q_norm_rope_args *a, int
             r = vf_set(pl__scalar_rsqrt(ss / (float)PL_HEAD_DIM, a->eps));
             for (int d = 0; d < PL_NOPE_DIM; d += LANES)
                 vf_store_bf16(q + d, vf_mul(vf_load_bf16(q + d), r));
-            rotate(&a->angles, (u + h) / a->n_heads, 1, r, q + PL_NOPE_DIM);
+            vf_rotate(&a->angles, (u + h) / a->n_heads, false, r, q + PL_NOPE_DIM);
         }
     }
 }
@@ -71,8 +52,8 @@ void PL__AT(q_norm_rope)(const pl_op_env *env, const pl_q_norm_rope_args *a, int
 void PL__AT(unrope)(const pl_op_env *env, const pl_unrope_args *a, int64_t begin, int64_t end)
 {
     for (int64_t u = begin; u < end; u++)
-        rotate(&a->angles, u / a->n_heads, -1, vf_set(1.0f),
-               (uint16_t *)a->o + u * PL_HEAD_DIM + PL_NOPE_DIM);
+        vf_rotate(&a->angles, u / a->n_heads, true, vf_set(1.0f),
+                  (uint16_t *)a->o + u * PL_HEAD_DIM + PL_NOPE_DIM);
 }
 
 void PL__AT(rope)(const pl_op_env *env, const pl_rope_args *a, int64_t begin, int64_t end)
@@ -81,7 +62,7 @@ void PL__AT(rope)(const pl_op_env *env, const pl_rope_args *a, int64_t begin, in
 
     for (int64_t t = begin; t < end; t++)
         for (int32_t h = 0; h < a->n_heads; h++)
-            rotate(&a->angles, t, a->inverse ? -1 : 1, one,
-                   (uint16_t *)a->x + t * a->token_stride + h * a->head_stride + a->dim -
-                       PL_ROPE_DIM);
+            vf_rotate(&a->angles, t, a->inverse, one,
+                      (uint16_t *)a->x + t * a->token_stride + h * a->head_stride + a->dim -
+                          PL_ROPE_DIM);
 }

@@ -1,43 +1,9 @@
 /* e4m3 quantisation of activations for vector levels (NUMERICS 3). */
 #include <string.h>
 
-#include "ops/simd/vec.h"
+#include "ops/simd/quantise.h"
 
 enum { GROUP = 32 };
-
-/* The largest of |x| over a block, as bits: they order like the values, with infinities and NaNs on top. */
-INLINE uint32_t largest(const uint16_t *x)
-{
-    __m256i top = _mm256_setzero_si256();
-    uint16_t lanes[16], max = 0;
-
-    for (int i = 0; i < PL_QUANT_BLOCK; i += 16) {
-        __m256i v = _mm256_loadu_si256((const __m256i *)(x + i));
-        top = _mm256_max_epu16(top, _mm256_and_si256(v, _mm256_set1_epi16(0x7FFF)));
-    }
-    _mm256_storeu_si256((__m256i *)lanes, top);
-    for (int i = 0; i < 16; i++)
-        max = lanes[i] > max ? lanes[i] : max;
-    return max;
-}
-
-/* Codes in the low byte of each lane: nearest even in 3 bits of fraction, below 2^-6 in steps of 2^-9, at most 448. */
-INLINE __m256i codes_of(vf x, vf inverse)
-{
-    const __m256i one = _mm256_set1_epi32(1);
-    vf y = vf_mul(x, inverse), a = _mm256_andnot_ps(vf_set(-0.0f), y);
-    __m256i u = vf_bits(a), even = _mm256_and_si256(_mm256_srli_epi32(u, 20), one);
-    __m256i normal = _mm256_sub_epi32(
-        _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(_mm256_set1_epi32(0x7FFFF), even)),
-                          20),
-        _mm256_set1_epi32(120 << 3));
-    __m256i small = _mm256_and_si256(vf_bits(vf_add(vf_mul(a, vf_set(512.0f)), vf_set(0x1p23f))),
-                                     _mm256_set1_epi32(15));
-    __m256i code = _mm256_blendv_epi8(normal, small, vf_bits(vf_gt(vf_set(0x1p-6f), a)));
-    __m256i sign = _mm256_and_si256(_mm256_srli_epi32(vf_bits(y), 24), _mm256_set1_epi32(0x80));
-
-    return _mm256_or_si256(_mm256_min_epi32(code, _mm256_set1_epi32(0x7E)), sign);
-}
 
 /* Magnitudes of codes in units of 2^-9. */
 INLINE __m256i units_of(__m256i code)
@@ -71,19 +37,16 @@ INLINE bool quantise_group(const uint16_t *x, vf inverse, uint8_t *codes)
     __m256i sums = _mm256_setzero_si256(), bits = sums;
 
     for (int i = 0; i < GROUP; i += 2 * LANES) {
-        __m256i c[2], words;
+        __m256i c[2];
         UNROLL
         for (int k = 0; k < 2; k++) {
             __m256i v;
-            c[k] = codes_of(vf_load_bf16(x + i + k * LANES), inverse);
+            c[k] = e4m3_codes(vf_load_bf16(x + i + k * LANES), inverse);
             v = units_of(c[k]);
             sums = _mm256_add_epi32(sums, v);
             bits = _mm256_or_si256(bits, v);
         }
-        words = _mm256_permute4x64_epi64(_mm256_packus_epi32(c[0], c[1]), 0xD8);
-        _mm_storeu_si128(
-            (__m128i *)(codes + i),
-            _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+        e4m3_store(codes + i, c[0], c[1]);
     }
     return is_exact(sums, bits);
 }
@@ -91,8 +54,7 @@ INLINE bool quantise_group(const uint16_t *x, vf inverse, uint8_t *codes)
 /* *exact gets a bit for each group of 32. */
 INLINE void quantise_block(const uint16_t *x, uint8_t *codes, uint8_t *scale, uint8_t *exact)
 {
-    uint32_t top = largest(x);
-    float amax = pl_bf16_to_f32((uint16_t)top);
+    const uint32_t top = bf16_largest(x, PL_QUANT_BLOCK);
     vf inverse;
 
     *exact = 0;
@@ -101,9 +63,8 @@ INLINE void quantise_block(const uint16_t *x, uint8_t *codes, uint8_t *scale, ui
         *scale = 255;
         return;
     }
-    top = pl_f32_bits((amax > 1e-4f ? amax : 1e-4f) * (1.0f / 448.0f));
-    *scale = (uint8_t)((top >> 23) + ((top & 0x7FFFFF) != 0));
-    inverse = vf_set(pl_f32_from_bits((uint32_t)(254 - *scale) << 23));
+    *scale = e4m3_scale(top);
+    inverse = e4m3_inverse(*scale);
     for (int g = 0; g < PL_QUANT_BLOCK / GROUP; g++)
         *exact |= (uint8_t)(quantise_group(x + g * GROUP, inverse, codes + g * GROUP) << g);
 }

@@ -20,6 +20,7 @@ typedef enum pl_simd_rows_test {
     PL_SIMD_EXPERTS,
     PL_SIMD_MAP,
     PL_SIMD_COMPRESS,
+    PL_SIMD_CACHE,
 } pl_simd_rows_test;
 
 /* A few tokens through the other kernels of the level, against level scalar. Takes 900 KiB of stack. */

@@ -247,6 +247,22 @@ static size_t run_norm(const pl_ops *ops, problem *p, const pl_op_env *env, uint
     return N_OUT / 2 + TOKENS * DIM / 2 + TOKENS * (DIM + 16) / 4;
 }
 
+/* Experts that are no whole number of vectors. */
+static size_t run_route(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
+{
+    enum { EXPERTS = 77, CHOSEN = 6 };
+    pl_weight_view bias = {.format = PL_WEIGHT_F32, .rows = 1, .cols = EXPERTS, .data = p->acc};
+    pl_route_args a = {.n_experts = EXPERTS,
+                       .top_k = CHOSEN,
+                       .bias = bias,
+                       .score = out,
+                       .ids = (int32_t *)out + TOKENS * EXPERTS};
+
+    memcpy(out, p->acc + EXPERTS, sizeof *out * TOKENS * EXPERTS);
+    ops->route(env, &a, 0, TOKENS);
+    return (size_t)TOKENS * (EXPERTS + CHOSEN);
+}
+
 static size_t run_experts(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
 {
     static const int32_t at[TOKENS] = {3, -1}, rows[TOKENS * 3] = {0, 2, 1, 3, 1, 0},
@@ -269,7 +285,7 @@ static size_t run_experts(const pl_ops *ops, problem *p, const pl_op_env *env, u
                                  next_out};
         ops->swiglu7(env, &seven, 0, TOKENS);
     }
-    return (size_t)3 * TOKENS * DIM;
+    return (size_t)3 * TOKENS * DIM + run_route(ops, p, env, next_out);
 }
 
 static size_t run_map(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
@@ -300,6 +316,34 @@ static size_t run_compress(const pl_ops *ops, problem *p, const pl_op_env *env, 
     return 27 * C + C + C / 2;
 }
 
+/* Rows of both quantised layouts, one skipped, and back; a row of the model's own. */
+static size_t run_caches(const pl_ops *ops, problem *p, const pl_op_env *env, uint32_t *out)
+{
+    enum { ROWS = 3, V4 = 584, V32 = PL_V32_ROW_BYTES };
+    static const int32_t slots[ROWS] = {2, -1, 0};
+    uint8_t *pages = (uint8_t *)out;
+    pl_rows own = {pages + (size_t)ROWS * (V4 + V32), V4, 1, V4 - 8, 8};
+    uint16_t *back = (uint16_t *)(void *)(own.base + V4);
+    pl_cache_rows v4 = {PL_CACHE_V4, PL_HEAD_DIM, pages, (int64_t)ROWS * V4, ROWS, ROWS};
+    pl_cache_rows v32 = {
+        PL_CACHE_V32, PL_CACHE_MAX_DIM, pages + (size_t)ROWS * V4, (int64_t)ROWS * V32, ROWS, ROWS};
+    pl_cache_move_args a = {v4, slots, p->act, PL_CACHE_MAX_DIM};
+    pl_cache_move_args b = {v32, slots, p->act + 7, PL_CACHE_MAX_DIM};
+    pl_row_dest dest = {&own, 0};
+    pl_kv_store_args store = {p->act, {p->acc, p->acc + PL_ROPE_PAIRS}, &dest};
+
+    memset(pages, 0, (size_t)ROWS * (V4 + V32));
+    ops->cache_put(env, &a, 0, ROWS);
+    ops->cache_put(env, &b, 0, ROWS);
+    ops->kv_store(env, &store, 0, 1);
+    a.x = back;
+    b.x = back + (size_t)ROWS * PL_CACHE_MAX_DIM;
+    memset(back, 0, sizeof *back * 2 * ROWS * PL_CACHE_MAX_DIM);
+    ops->cache_get(env, &a, 0, ROWS);
+    ops->cache_get(env, &b, 0, ROWS);
+    return ((size_t)ROWS * (V4 + V32) + V4) / 4 + (size_t)ROWS * PL_CACHE_MAX_DIM;
+}
+
 pl_status pl__simd_rows_selftest(const pl_ops *ops, pl_simd_rows_test which, pl_error *err)
 {
     static const struct {
@@ -316,6 +360,7 @@ pl_status pl__simd_rows_selftest(const pl_ops *ops, pl_simd_rows_test which, pl_
         [PL_SIMD_EXPERTS] = {"experts", run_experts, true},
         [PL_SIMD_MAP] = {"elementary", run_map, false},
         [PL_SIMD_COMPRESS] = {"compressor", run_compress, false},
+        [PL_SIMD_CACHE] = {"caches", run_caches, false},
     };
     problem p;
     pl_op_env env = {.scratch = p.scratch};
