@@ -64,6 +64,9 @@ typedef struct pl_engine_params {
     /* What the program holds before it opens an engine: code, libraries, its own data. Planned as measured. The
      * default is that of `plimsoll run`. */
     uint64_t program_bytes;
+    /* What the program may take at most while the engine is open: a server's connections, bodies and answers, a
+     * conversation. Planned as capped; 0: nothing. */
+    uint64_t program_heap_bytes;
     pl_load_fn *on_load; /* NULL: nobody */
     void *on_load_user;
     /* Drafts of a request in a step, 0 to PL_MAX_SPECULATIVE; 0: none. Fewer where a step has no room for them.

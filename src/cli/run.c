@@ -195,7 +195,7 @@ static pl_status plan_run(const char *path, struct options *o, pl_engine_params 
     PL_TRY(pl_run_prompts_read(&o->prompts, path, &model, err));
     fill_defaults(o, &model, p);
     if (o->chat)
-        p->program_bytes += pl_run_chat_bytes(p->max_model_len);
+        p->program_heap_bytes = pl_run_chat_bytes(p->max_model_len);
     PL_TRY(pl_plan_create(path, p, &plan, err));
     s = check_plan(o, plan, err);
     pl_plan_destroy(plan);

@@ -177,7 +177,7 @@ static pl_status serve(const char *path, const struct options *o, int argc, char
     p.max_preempted = max_preempted(o, &p);
     server = server_params(o, path, real);
     server_bytes = pl_server_memory_bytes(&server);
-    p.program_bytes += server_bytes;
+    p.program_heap_bytes = server_bytes;
     p.socket_bytes = pl_server_socket_bytes(&server);
     /* A line that nobody drew is no leave to fill it. */
     if (o->engine.prefix_cache_memory == PL_PREFIX_CACHE_REST &&

@@ -57,7 +57,7 @@ typedef struct pl_engine_shape {
     int32_t max_num_seqs, max_queued, max_preempted;
     bool rejects;          /* drafts by rejection sampling */
     int32_t n_speculative; /* drafts asked for; limits.max_draft: those that a step has room for */
-    uint64_t program_bytes;
+    uint64_t program_bytes, program_heap_bytes;
     uint64_t prefix_bytes; /* what a cache of prefixes may take; 0: there is none */
     pl_forward_limits limits;
 } pl_engine_shape;

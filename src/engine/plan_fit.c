@@ -240,6 +240,7 @@ pl_status pl__plan_fit(pl_plan *plan, pl_error *err)
         .rejects = p->draft_sampling == PL_DRAFT_REJECTION,
         .n_speculative = p->num_speculative_tokens,
         .program_bytes = p->program_bytes,
+        .program_heap_bytes = p->program_heap_bytes,
         .limits.max_tokens = p->max_num_batched_tokens,
         .limits.max_len = p->max_model_len,
         .limits.n_ranks = p->ranks > 1 ? p->ranks : 1,

@@ -188,6 +188,9 @@ static void add_others(const pl_engine_shape *s, pl_regions *t, const pl_arena *
                   s->limits.max_len, sizeof(int32_t), PL_WAITING_BYTES / 1024);
     pl_region_add(t, "heap.other", "engine", PL_REGION_CAPPED, PL_OTHER_HEAP_BYTES, "%d KiB",
                   PL_OTHER_HEAP_BYTES / 1024);
+    if (s->program_heap_bytes)
+        pl_region_add(t, "heap.program", "engine", PL_REGION_CAPPED, s->program_heap_bytes,
+                      "%" PRIu64, s->program_heap_bytes);
     pl_region_add(t, "program", "engine", PL_REGION_MEASURED, s->program_bytes,
                   "code, libraries and data before the engine is opened");
 }
