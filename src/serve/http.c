@@ -189,20 +189,22 @@ static enum MHD_Result answer_ended(pl_exchange *x)
 static enum MHD_Result go_on(pl_exchange *x)
 {
     pl_serve *s = x->serve;
+    pl_job *job = x->job;
     pl_job_state state;
     bool streams;
 
     pthread_mutex_lock(&s->lock);
-    state = x->job->state;
-    streams = x->job->fields.stream;
+    state = job->state;
+    streams = state != PL_JOB_PREPARING && job->fields.stream;
     if (state == PL_JOB_PREPARING || (state == PL_JOB_ACCEPTED && !streams)) {
-        sleep_locked(x->job);
+        sleep_locked(job);
         pthread_mutex_unlock(&s->lock);
         return MHD_YES;
     }
     pthread_mutex_unlock(&s->lock);
-    if (state == PL_JOB_REFUSED || x->job->fault.http)
-        return pl_reply_fault(x, &x->job->fault);
+    /* Until it has ended the fault is the engine's thread's. */
+    if (state != PL_JOB_ACCEPTED && job->fault.http)
+        return pl_reply_fault(x, &job->fault);
     return streams ? pl_reply_stream(x) : answer_ended(x);
 }
 

@@ -189,12 +189,15 @@ void pl_serve_append_locked(pl_serve_list *list, pl_job *job);
 pl_job *pl_serve_take_locked(pl_serve_list *list);
 void pl_serve_observe_locked(pl_serve_histogram *h, double seconds);
 
-/* prompt.c: reads and encodes, checks and reserves: everything between a body and a job that can run. */
+/* admission.c: everything between a body and a job that can run. */
 bool pl_job_prepare(pl_job *job, pl_encoder *encoder, pl_fault *fault);
-
 bool pl_job_check_model(const pl_job *job, const char *model, pl_fault *fault);
-/* Ids of a conversation, in job->prompts[0]. Drops fields.root. */
+
+/* prompt.c. Ids of a conversation, in job->prompts[0]; of texts and lists of ids, in job->prompts. Both drop fields.root. */
 bool pl_job_encode_chat(pl_job *job, pl_encoder *encoder, pl_fault *fault);
+bool pl_job_encode_completion(pl_job *job, pl_encoder *encoder, pl_fault *fault);
+/* False where the model has none; `param` is what would need it. */
+bool pl_job_need_tokenizer(const pl_job *job, const char *param, pl_fault *fault);
 
 /* http_text.c: the answer of tokenize and detokenize, in job->reply. */
 bool pl_job_text(pl_job *job, pl_encoder *encoder, pl_fault *fault);

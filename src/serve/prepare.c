@@ -1,5 +1,5 @@
 /* The thread between HTTP and the engine's: bodies in the order in which they came, one at a time, become jobs that wait, are
- * answered at once or refused. What a body means is prompt.c's. */
+ * answered at once or refused. What a body means is admission.c's. */
 #include <poll.h>
 
 #include "base/log.h"

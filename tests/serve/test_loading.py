@@ -13,12 +13,12 @@ SHORT = {"prompt": [5, 6, 7], "max_tokens": 2}
 
 
 class Loading(Server):
-    """A server that loads until `gate` is there."""
+    """A server that loads until `gate` is there. One thread: what the others read is told by the first, which may stand still."""
 
     def __init__(self, gate, *options):
         self.log, self.headers = [], None
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", MODEL, "--port", "0", "--threads", "2", "--load", "buffered", *options],
+            [PROGRAM, "serve", MODEL, "--port", "0", "--threads", "1", "--load", "buffered", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**without_key(), "LD_PRELOAD": os.path.abspath(GATE), "PL_GATE": gate})
         self._read_later()
@@ -89,5 +89,23 @@ def who_asks_while_it_drains_is_told_to_come_again():
     assert status == 0
 
 
+def a_second_signal_waits_for_nobody():
+    server = Server(PROGRAM, MODEL, "--drain-seconds", "1000", env=without_key())
+    try:
+        busy = [server.open("/v1/completions", {**SHORT, "max_tokens": 8000, "ignore_eos": True, "stream": stream})
+                for stream in (True, False)]
+        wait_until(lambda: server.metric("vllm:num_requests_running") == 2)
+        server.process.terminate()
+        wait_until(lambda: server.get("/ready")[0] == 503)
+        server.process.terminate()
+        streamed, whole = (connection.getresponse() for connection in busy)
+        assert whole.status == 503 and b"cancelled" in whole.read()
+        text = streamed.read()
+        assert streamed.status == 200 and b"cancelled" in text and text.endswith(b"[DONE]\n\n"), text[-300:]
+    finally:
+        status = server.stop()
+    assert status == 0
+
+
 run_cases([who_asks_while_it_loads_is_told_how_far, it_ends_at_once_while_it_loads,
-           who_asks_while_it_drains_is_told_to_come_again])
+           who_asks_while_it_drains_is_told_to_come_again, a_second_signal_waits_for_nobody])
