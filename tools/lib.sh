@@ -29,6 +29,7 @@ libjansson-dev  pkg-config --exists jansson
 libxxhash-dev   pkg-config --exists libxxhash
 libhwloc-dev    pkg-config --exists hwloc
 libmicrohttpd-dev pkg-config --exists libmicrohttpd
+libgnutls28-dev pkg-config --exists gnutls
 '
 packages_test='
 libcmocka-dev   pkg-config --exists cmocka

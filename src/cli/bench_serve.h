@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "cli/bench_http.h"
+#include "cli/http_client.h"
 #include "cli/options.h"
 
 /* ---- numbers */

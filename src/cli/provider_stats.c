@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cli/bench_http.h"
+#include "cli/http_client.h"
 #include "cli/json_out.h"
 #include "cli/provider.h"
 #include "cli/provider_call.h"
 
 struct options {
     bool json;
-    const char *url, *key;
+    const char *url, *key_file, *ca_file;
 };
 
 static const pl_option table[] = {
@@ -25,11 +25,8 @@ static const pl_option table[] = {
      .value = "URL",
      .help = "read the counters of the server there, as http://127.0.0.1:8000",
      .offset = offsetof(struct options, url)},
-    {.name = "--api-key",
-     .kind = PL_OPTION_STRING,
-     .value = "KEY",
-     .help = "for a server that wants one",
-     .offset = offsetof(struct options, key)},
+    PL_HTTP_CLIENT_KEY_ROW(struct options),
+    PL_HTTP_CLIENT_CA_ROW(struct options),
     {0},
 };
 
@@ -142,10 +139,13 @@ static bool take_body(void *user, const char *data, size_t n)
 static pl_status read_server(const struct options *o, counts *c, pl_error *err)
 {
     pl_http_answer answer = {.on_body = take_body, .user = c};
-    pl_http_target target;
+    pl_http_client client;
+    pl_status s;
 
-    PL_TRY(pl_http_target_parse(o->url, &target, err));
-    PL_TRY(pl_http_exchange(&target, "/metrics", o->key, NULL, 30, &answer, err));
+    PL_TRY(pl_http_client_open(&client, o->url, o->key_file, o->ca_file, err));
+    s = pl_http_exchange(&client.target, "/metrics", client.key, NULL, 30, &answer, err);
+    pl_http_client_close(&client);
+    PL_TRY(s);
     if (answer.status != 200)
         return pl_error_set(err, PL_ERR_IO, "%s: no counters (got status %d, want 200)", o->url,
                             answer.status);

@@ -4,6 +4,7 @@ test_bench.py PLIMSOLL MODEL."""
 import http.server
 import json
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -63,11 +64,27 @@ class Scripted(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
 
-def scripted(refuse=False):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
+class Cut(Scripted):
+    """Ends the connection in the middle of an answer, TLS without its farewell."""
+
+    def do_GET(self):  # pylint: disable=invalid-name
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"data": [{"id": "cut"}]}')
+        self.wfile.flush()
+        self.close_connection = True
+
+
+def scripted(refuse=False, tls=None, handler=Scripted):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.bodies, server.keys, server.lock, server.refuse = [], [], threading.Lock(), refuse
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*tls)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.handle_error = lambda *_: None  # whoever does not believe us breaks off
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server, f"http://127.0.0.1:{server.server_port}"
+    return server, f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
 
 
 def bench(*options, env=None):
@@ -163,6 +180,79 @@ def comparisons():
         assert close(rows[1]["tpot_ratio"], other["mean_tpot_ms"] / rows[0]["mean_tpot_ms"])
 
 
+def certificate(folder, name, *more):
+    """Of its own signature, for NAME; the certificate's file and the key's. None where openssl makes none."""
+    files = os.path.join(folder, name + ".crt"), os.path.join(folder, name + ".key")
+    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                           "-days", "2", "-subj", "/CN=" + name, "-keyout", files[1], "-out", files[0], *more],
+                          capture_output=True, check=False)
+    return files if made.returncode == 0 else None
+
+
+def https_is_spoken_with_whom_we_believe():
+    with tempfile.TemporaryDirectory() as folder:
+        ours = certificate(folder, "ours", "-addext", "subjectAltName=IP:127.0.0.1")
+        if not ours:
+            return "openssl makes no certificate"
+        other = certificate(folder, "other", "-addext", "subjectAltName=DNS:elsewhere.example")
+        few = ("--num-prompts", "4", "--random-input-len", "10", "--json")
+        server, url = scripted(tls=ours)
+        status, out, err = bench("--url", url, "--tls-ca", ours[0], *few, env={**os.environ, "PLIMSOLL_API_KEY": "sesame-1"})
+        assert (status, err) == (0, ""), err
+        assert json.loads(out)["total_output_tokens"] == 28 and set(server.keys) == {"Bearer sesame-1"}
+        said = len(server.bodies)
+        for more, why in (((), "NOT trusted"), (("--tls-ca", other[0]), "NOT trusted")):
+            status, out, err = bench("--url", url, *more, *few)
+            assert (status, out) == (3, "") and why in err and "certificate refused" in err, (status, err)
+        # Believed, but another host's.
+        _, elsewhere = scripted(tls=other)
+        status, out, err = bench("--url", elsewhere, "--tls-ca", other[0], *few)
+        assert (status, out) == (3, "") and "does not match" in err, (status, err)
+        assert len(server.bodies) == said, "nothing is sent to whom nobody believes"
+        # An answer without a length ends with the connection's farewell, not where somebody cuts it.
+        for tls in (None, ours):
+            _, cut = scripted(tls=tls, handler=Cut)
+            status, out, err = bench("--url", cut, *few, *(("--tls-ca", tls[0]) if tls else ()))
+            assert status == (3 if tls else 0) and ("cannot read" in err) == bool(tls), (status, err)
+        for wrong, status in ((("--url", url, "--tls-ca", ours[1]), 2), (("--url", url, "--tls-ca", "/nowhere"), 2),
+                              (("--url", "http://127.0.0.1:1", "--tls-ca", ours[0]), 2),
+                              (("--url", url.replace("https", "http")), 3)):
+            done = bench(*wrong, *few)
+            assert done[:2] == (status, "") and done[2].startswith("plimsoll: "), (wrong, done)
+        _, plain = scripted()
+        status, out, err = bench("--url", plain.replace("http", "https"), "--tls-ca", ours[0], *few)
+        assert (status, out) == (3, "") and "no TLS" in err, (status, err)
+        whole = Server(PROGRAM, MODEL, "--tls-cert", ours[0], "--tls-key", ours[1], "--max-model-len", "256",
+                       env={**without_key(), "PLIMSOLL_API_KEY": "sesame-2"})
+        key_file = os.path.join(folder, "key")
+        with open(key_file, "w", encoding="utf-8") as f:
+            f.write("sesame-2\n")
+        asked = ("--url", whole.url, "--tls-ca", ours[0], "--api-key-file", key_file)
+        status, out, err = bench(*asked, *few, "--random-output-len", "8")
+        assert (status, err) == (0, "") and json.loads(out)["total_output_tokens"] == 32, err
+        stats = subprocess.run([PROGRAM, "provider", "stats", *asked, "--json"], env=without_key(), capture_output=True,
+                               text=True, check=False)
+        assert stats.returncode == 0 and json.loads(stats.stdout)["counters"][0]["calls"] > 0, stats
+        stats = subprocess.run([PROGRAM, "provider", "stats", *asked[:4]], env=without_key(), capture_output=True,
+                               text=True, check=False)
+        assert (stats.returncode, stats.stdout) == (3, "") and "401" in stats.stderr, stats
+        assert whole.stop() == 0
+    return None
+
+
+def an_address_of_ipv6_is_a_url():
+    try:
+        server = Server(PROGRAM, MODEL, "--host", "::1", "--max-model-len", "256", env=without_key())
+    except RuntimeError as e:
+        assert "cannot serve" in str(e), e
+        return "this machine has no IPv6"
+    status, out, err = bench("--url", server.url, "--num-prompts", "1", "--random-input-len", "3", "--random-output-len", "2",
+                             "--json")
+    assert (status, err) == (0, "") and json.loads(out)["completed"] == 1, err
+    assert server.stop() == 0
+    return None
+
+
 def our_own_server():
     server = Server(PROGRAM, MODEL, "--max-num-seqs", "2", "--max-model-len", "256", "--num-speculative-tokens", "2",
                     env=without_key())
@@ -177,4 +267,4 @@ def our_own_server():
 
 
 run_cases([counts_and_arithmetic, failures_are_counted, datasets_of_files, keys_are_sent_and_never_told, comparisons,
-           our_own_server])
+           https_is_spoken_with_whom_we_believe, an_address_of_ipv6_is_a_url, our_own_server])

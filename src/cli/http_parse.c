@@ -1,18 +1,12 @@
-/* The HTTP client of plimsoll bench serve. The parser takes bytes in any cut and holds one line; nothing has a size that
- * the server decides. No redirects, no compression, no TLS, no connection that is used twice. */
-#include "cli/bench_http.h"
+/* What the client of HTTP reads: URLs and answers. The parser takes bytes in any cut and holds one line; nothing has a size
+ * that the server decides. No redirects and no compression; connections are http_connect.c's. */
+#include "cli/http_client.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #include "base/error.h"
 
@@ -27,28 +21,43 @@ enum {
     STATE_TRAILER
 };
 
-pl_status pl_http_target_parse(const char *url, pl_http_target *t, pl_error *err)
+/* HOST or [ADDRESS]; *at is then behind it. */
+static pl_status take_host(const char **at, const char *end, const char *url, pl_http_target *t,
+                           pl_error *err)
 {
-    const char *at = url, *end, *colon;
+    const bool bracketed = **at == '[';
+    const char *begin = *at + bracketed;
+    const char *stop = memchr(begin, bracketed ? ']' : ':', (size_t)(end - begin));
     size_t n;
 
-    *t = (pl_http_target){.port = "80"};
-    if (strncmp(url, "https://", 8) == 0)
-        return pl_error_set(err, PL_ERR_UNSUPPORTED,
-                            "--url: https is not spoken here (want http://, or a proxy)");
-    PL_CHECK(strncmp(url, "http://", 7) == 0, err,
-             "--url: no URL (got '%s', want http://HOST:PORT)", url);
-    at += 7;
+    PL_CHECK(stop || !bracketed, err, "--url: no host (got '%s')", url);
+    stop = stop ? stop : end;
+    n = (size_t)(stop - begin);
+    PL_CHECK(n > 0 && n < sizeof t->host && strcspn(begin, " \r\n\t@") >= n, err,
+             "--url: no host (got '%s')", url);
+    memcpy(t->host, begin, n);
+    *at = stop + bracketed;
+    return PL_OK;
+}
+
+pl_status pl_http_target_parse(const char *url, pl_http_target *t, pl_error *err)
+{
+    const bool tls = strncmp(url, "https://", 8) == 0;
+    const char *at = url + (tls ? 8 : 7), *end;
+    size_t n;
+
+    *t = (pl_http_target){.tls = tls, .port = "80"};
+    PL_CHECK(tls || strncmp(url, "http://", 7) == 0, err,
+             "--url: no URL (got '%s', want http://HOST:PORT or https://HOST:PORT)", url);
+    if (tls)
+        memcpy(t->port, "443", 4);
     end = at + strcspn(at, "/");
-    colon = memchr(at, ':', (size_t)(end - at));
-    n = (size_t)((colon ? colon : end) - at);
-    PL_CHECK(n > 0 && n < sizeof t->host && at[0] != '[', err, "--url: no host (got '%s')", url);
-    memcpy(t->host, at, n);
-    if (colon) {
-        n = (size_t)(end - colon - 1);
-        PL_CHECK(n > 0 && n < 6 && strspn(colon + 1, "0123456789") == n, err,
+    PL_TRY(take_host(&at, end, url, t, err));
+    if (at < end) {
+        n = (size_t)(end - at - 1);
+        PL_CHECK(*at == ':' && n > 0 && n < 6 && strspn(at + 1, "0123456789") == n, err,
                  "--url: no port (got '%s')", url);
-        memcpy(t->port, colon + 1, n);
+        memcpy(t->port, at + 1, n);
         t->port[n] = 0;
     }
     n = strlen(end);
@@ -193,97 +202,4 @@ pl_status pl_http_answer_push(pl_http_answer *a, const char *data, size_t n, pl_
 bool pl_http_answer_is_whole(const pl_http_answer *a)
 {
     return a->done || (a->state == STATE_BODY && !a->has_length);
-}
-
-/* ---- the connection */
-
-static int dial(const pl_http_target *t, int timeout_s)
-{
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    const struct timeval patience = {.tv_sec = timeout_s};
-    struct addrinfo *found = NULL;
-    const int one = 1;
-    int fd = -1;
-
-    if (getaddrinfo(t->host, t->port, &hints, &found) != 0)
-        return -1;
-    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) {
-        fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-        if (fd < 0)
-            continue;
-        (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        if (connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
-            (void)close(fd);
-            fd = -1;
-        }
-    }
-    freeaddrinfo(found);
-    return fd;
-}
-
-static pl_status send_all(int fd, const char *data, size_t n, pl_error *err)
-{
-    while (n) {
-        const ssize_t done = send(fd, data, n, MSG_NOSIGNAL);
-
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return pl_error_set(err, PL_ERR_IO, "connection: cannot write (got %s)",
-                                strerror(errno));
-        data += done;
-        n -= (size_t)done;
-    }
-    return PL_OK;
-}
-
-static pl_status receive(int fd, pl_http_answer *a, pl_error *err)
-{
-    char buffer[16384];
-
-    while (!a->done) {
-        const ssize_t n = recv(fd, buffer, sizeof buffer, 0);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return pl_error_set(err, PL_ERR_IO, "connection: cannot read (got %s)",
-                                strerror(errno));
-        if (n == 0)
-            return pl_http_answer_is_whole(a)
-                       ? PL_OK
-                       : pl_error_set(err, PL_ERR_IO, "connection: closed before the answer's end");
-        PL_TRY(pl_http_answer_push(a, buffer, (size_t)n, err));
-    }
-    return PL_OK;
-}
-
-pl_status pl_http_exchange(const pl_http_target *t, const char *path, const char *key,
-                           const char *body, int timeout_s, pl_http_answer *a, pl_error *err)
-{
-    char *head = NULL;
-    const int n = asprintf(&head,
-                           "%s %s%s HTTP/1.1\r\nHost: %s:%s\r\nConnection: close\r\n%s%s%s"
-                           "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
-                           body ? "POST" : "GET", t->prefix, path, t->host, t->port,
-                           key ? "Authorization: Bearer " : "", key ? key : "", key ? "\r\n" : "",
-                           body ? strlen(body) : 0);
-    pl_status s;
-    int fd;
-
-    if (n < 0)
-        return pl_error_set(err, PL_ERR_NOMEM, "connection: out of memory");
-    fd = dial(t, timeout_s);
-    s = fd >= 0 ? send_all(fd, head, (size_t)n, err)
-                : pl_error_set(err, PL_ERR_IO, "%s:%s: cannot connect", t->host, t->port);
-    if (s == PL_OK && body)
-        s = send_all(fd, body, strlen(body), err);
-    if (s == PL_OK)
-        s = receive(fd, a, err);
-    if (fd >= 0)
-        (void)close(fd);
-    free(head);
-    return s;
 }
