@@ -47,7 +47,14 @@ extern "C" {
     X(LSE_LAYOUT, "lse_layout", "[H,T] and [T,H] cannot be told apart")           \
     X(MIN_QUERY, "min_query", "sequences are shorter than those it is exact for") \
     X(WORKSPACE, "workspace", "the workspace is missing or too small")            \
-    X(LAUNCH_FAILED, "launch_failed", "the provider returned an error")
+    X(LAUNCH_FAILED, "launch_failed", "the provider returned an error")           \
+    X(PAGES, "pages", "the table of pages, or pages that it does not offer")      \
+    X(CACHE, "cache", "a form of cached rows that it does not offer")             \
+    X(SECOND_SET, "second_set", "a second set of keys, not offered or in parts")  \
+    X(EXTRA_KEYS, "extra_keys", "shape, type or layout of the second set's keys") \
+    X(EXTRA_INDICES, "extra_indices", "the lists of the second set")              \
+    X(EXTRA_LENGTHS, "extra_lengths", "the lengths of the second set's lists")    \
+    X(SEQ_TOKENS, "seq_tokens", "tokens of a sequence, in decode")
 
 typedef enum pl_provider_reason {
 #define PL_PROVIDER_REASON_ENUM(name, text, what) PL_PROVIDER_##name,
@@ -61,10 +68,14 @@ PL_API const char *pl_provider_reason_name(pl_provider_reason reason);
 PL_API const char *pl_provider_reason_text(pl_provider_reason reason);
 
 typedef enum pl_provider_op {
-    PL_PROVIDER_VARLEN = 0, /* pl_attention_varlen without pages */
-    PL_PROVIDER_SPARSE = 1, /* pl_attention_sparse_prefill over one set of bf16 rows */
-    PL_PROVIDER_N_OPS = 2
+    PL_PROVIDER_VARLEN = 0, /* pl_attention_varlen */
+    PL_PROVIDER_SPARSE = 1, /* pl_attention_sparse_prefill */
+    PL_PROVIDER_DECODE = 2, /* pl_attention_sparse_decode */
+    PL_PROVIDER_N_OPS = 3
 } pl_provider_op;
+
+/* "attention_varlen", "attention_sparse", "attention_sparse_decode". */
+PL_API const char *pl_provider_op_name(pl_provider_op op);
 
 typedef enum pl_tensor_type {
     PL_TENSOR_NONE = 0, /* no tensor */
@@ -75,7 +86,7 @@ typedef enum pl_tensor_type {
     PL_TENSOR_UINT8
 } pl_tensor_type;
 
-enum { PL_DEVICE_CPU = 1, PL_TENSOR_MAX_DIMS = 3 };
+enum { PL_DEVICE_CPU = 1, PL_TENSOR_MAX_DIMS = 4 };
 
 /* A borrowed array; strides are in elements. */
 typedef struct pl_tensor {
@@ -86,9 +97,13 @@ typedef struct pl_tensor {
     int64_t shape[PL_TENSOR_MAX_DIMS], strides[PL_TENSOR_MAX_DIMS];
 } pl_tensor;
 
-/* One on the CPU without gaps. */
+/* One on the CPU without gaps, of up to three dimensions. */
 PL_API pl_tensor pl_tensor_of(void *data, pl_tensor_type type, int32_t n_dims, int64_t d0,
                               int64_t d1, int64_t d2);
+
+/* The same with four: [pages][rows of a page][heads][dim]. */
+PL_API pl_tensor pl_tensor_pages(void *data, pl_tensor_type type, int64_t n_pages,
+                                 int64_t page_size, int64_t n_heads, int64_t dim);
 
 /* Whether the call may be recorded into a device's graph. What nobody said counts as yes. */
 typedef enum pl_capture {
@@ -117,12 +132,22 @@ typedef struct pl_provider_call {
     pl_capture capture;
     int32_t value_dim; /* what the caller takes for the width of values */
     pl_tensor q;       /* varlen [tokens][heads][dim]; sparse the same in bf16 */
-    pl_tensor k;       /* varlen [keys][kv heads][dim]; sparse [rows][1][dim] */
-    pl_tensor v;       /* varlen [keys][kv heads][value dim]; sparse none: the first numbers of k */
+    /* varlen [keys][kv heads][dim], or [pages][page][kv heads][dim] with `pages`; sparse a cache:
+     *     bf16    [rows][1][dim] without gaps, or [pages][page][1][dim]
+     *     uint8   [pages][page][1][584] or [656]: V4 or V32 of plimsoll/ops.h
+     * rows of a page without gaps, pages any distance apart */
+    pl_tensor k;
+    pl_tensor v; /* varlen as k, value dim wide; sparse none: the first numbers of k */
     pl_tensor
         indices; /* varlen: cu_seqlens_q [n + 1]; sparse [tokens][1][k] rows, outside: no key */
-    pl_tensor lengths; /* varlen: cu_seqlens_k [n + 1]; sparse [tokens]: how many of a list count */
-    pl_tensor sink;    /* none, [heads], or varlen [rows][heads]: fp32 */
+    pl_tensor
+        lengths;     /* varlen: cu_seqlens_k [n + 1]; sparse [tokens], decode [tokens / seq_tokens]:
+                        * how many of a list count */
+    pl_tensor pages; /* varlen: none, or int32 [n][numbers of pages of a sequence, in order] */
+    pl_tensor extra_k, extra_indices,
+        extra_lengths;   /* sparse: none, or a second set; one softmax */
+    int32_t seq_tokens;  /* decode: tokens of each sequence; 0: 1 */
+    pl_tensor sink;      /* none, [heads], or varlen [rows][heads]: fp32 */
     float softmax_scale; /* 0: dim^-0.5 */
     float softcap;       /* 0 and below: off */
     int causal;
@@ -148,10 +173,14 @@ typedef struct pl_provider_claims {
     uint32_t types; /* 1 << PL_TENSOR_.. of q, k, v, out */
     int32_t device;
     int capture;   /* may be recorded */
-    int32_t heads; /* exactly; 0: any number */
+    int32_t heads; /* exactly; 0: any number up to heads_max */
+    int32_t heads_max;
     int32_t dim_min, dim_max, dim_step;
     int32_t value_min, value_max, value_step;
     int32_t index_multiple; /* sparse: of the length of lists */
+    int pages;              /* keys in pages */
+    uint32_t caches;        /* sparse: 1 << PL_KV_.. */
+    int second_set;         /* sparse: keys of two caches */
     int contiguous;         /* q, k, v, out must have no gaps */
     int causal, window;
     int softcap;       /* positive caps are computed */

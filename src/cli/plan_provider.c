@@ -8,12 +8,15 @@
 #include "cli/provider.h"
 #include "plan/formula.h"
 
-/* Operators of a layer follow one another: the larger of both. */
+/* Operators of a layer follow one another: the largest of all. */
 static const pl_provider_claims *largest(const pl_provider_record *r)
 {
-    const pl_provider_claims *a = &r->op[0], *b = &r->op[1];
+    const pl_provider_claims *most = &r->op[0];
 
-    return a->transient_per_token >= b->transient_per_token ? a : b;
+    for (int op = 1; op < PL_PROVIDER_N_OPS; op++)
+        if (r->op[op].transient_per_token > most->transient_per_token)
+            most = &r->op[op];
+    return most;
 }
 
 static pl_status add_row(const pl_provider_record *r, int32_t n_tokens, pl_reserve_row *row,

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/json_out.h"
+#include "cli/kinds.h"
 
 static const pl_command *const kinds[] = {
     /* One a line. */
@@ -18,7 +19,7 @@ static const pl_command *const kinds[] = {
     /* clang-format on */
 };
 
-enum { N_KINDS = sizeof kinds / sizeof kinds[0], MAX_LIBRARIES = PL_PROVIDER_MAX - 1 };
+enum { MAX_LIBRARIES = PL_PROVIDER_MAX - 1 };
 
 pl_status pl_provider_table_open(pl_provider_table *t, const char *const *args, int n,
                                  const pl_provider_pin *pin, pl_error *err)
@@ -61,11 +62,6 @@ static const pl_option table[] = {
     {0},
 };
 
-static const char *op_name(int op)
-{
-    return op == PL_PROVIDER_VARLEN ? "attention_varlen" : "attention_sparse";
-}
-
 static const char *layout_name(pl_lse_layout layout)
 {
     return layout == PL_LSE_HT ? "HT" : layout == PL_LSE_TH ? "TH" : "undeclared";
@@ -80,32 +76,38 @@ static void print_range(pl_out *j, const char *key, int32_t min, int32_t max, in
     pl_out_close(j, '<');
 }
 
-static void print_types(pl_out *j, uint32_t types)
+static void print_words(pl_out *j, const char *key, const char *const names[3], uint32_t bits)
 {
-    static const char *const names[] = {"bf16", "fp16", "fp32"};
-
-    pl_out_open(j, "types", '<');
+    pl_out_open(j, key, '<');
     for (int i = 0; i < 3; i++)
-        if (types & 1u << (PL_TENSOR_BF16 + i))
+        if (bits & 1u << i)
             pl_out_string(j, NULL, names[i]);
     pl_out_close(j, '<');
 }
 
 static void print_claims(pl_out *j, int op, const pl_provider_claims *c)
 {
-    static const char *const roundings[] = {"fp32", "rounded", "truncated"};
+    static const char *const roundings[] = {"fp32", "rounded", "truncated"},
+                             *const types[] = {"bf16", "fp16", "fp32"},
+                             *const caches[] = {"bf16", "v4", "v32"};
 
     pl_out_open(j, NULL, '{');
-    pl_out_string(j, "operator", op_name(op));
+    pl_out_string(j, "operator", pl_provider_op_name((pl_provider_op)op));
     pl_out_string(j, "function", c->function);
-    print_types(j, c->types);
+    print_words(j, "types", types, c->types >> PL_TENSOR_BF16);
     pl_out_int(j, "device", c->device);
     pl_out_bool(j, "capture", c->capture);
     pl_out_int(j, "heads", c->heads);
+    pl_out_int(j, "heads_max", c->heads_max);
     print_range(j, "dims", c->dim_min, c->dim_max, c->dim_step);
     print_range(j, "value_dims", c->value_min, c->value_max, c->value_step);
     pl_out_int(j, "index_multiple", c->index_multiple);
     pl_out_bool(j, "contiguous", c->contiguous);
+    pl_out_bool(j, "pages", c->pages);
+    if (op != PL_PROVIDER_VARLEN) {
+        print_words(j, "caches", caches, c->caches);
+        pl_out_bool(j, "second_set", c->second_set);
+    }
     pl_out_bool(j, "causal", c->causal);
     pl_out_bool(j, "window", c->window);
     pl_out_bool(j, "softcap", c->softcap);
@@ -168,9 +170,10 @@ static void print_text(const pl_providers *set)
         for (int op = 0; op < PL_PROVIDER_N_OPS; op++) {
             const pl_provider_claims *c = &r->op[op];
             if (c->present)
-                printf("  %-17s %s, dims %d .. %d, sink %s, LSE base %s [%s], transient %llu bytes "
+                printf("  %-23s %s, dims %d .. %d, sink %s, LSE base %s [%s], transient %llu bytes "
                        "a token\n",
-                       op_name(op), c->heads ? "fixed heads" : "any heads", c->dim_min, c->dim_max,
+                       pl_provider_op_name((pl_provider_op)op),
+                       c->heads ? "fixed heads" : "any heads", c->dim_min, c->dim_max,
                        c->sink_native ? "native" : "corrected", c->lse_base2 ? "2" : "e",
                        layout_name(c->lse_layout), (unsigned long long)c->transient_per_token);
         }
@@ -214,42 +217,10 @@ const pl_command pl_command_provider_list = {
 
 /* ---- the command */
 
-/* "provider list" is "list" here. */
-static const char *kind_name(const pl_command *c)
-{
-    return strchr(c->name, ' ') + 1;
-}
-
-static void print_usage(void)
-{
-    printf("usage: plimsoll provider KIND [arguments]\n\n%s\n\nkinds:\n",
-           pl_command_provider.summary);
-    for (int i = 0; i < N_KINDS; i++)
-        printf("  %-12s %s\n", kind_name(kinds[i]), kinds[i]->summary);
-    printf("\n'plimsoll provider KIND --help' explains one.\n\noptions:\n  %-28s %s\n", "--help",
-           "this text");
-}
-
 static int run(int argc, char **argv)
 {
-    pl_error err;
-
-    if (argc < 2) {
-        fprintf(stderr,
-                "plimsoll: provider: nothing named to do; see 'plimsoll provider --help'\n");
-        return PL_EXIT_USAGE;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        print_usage();
-        return PL_EXIT_OK;
-    }
-    for (int i = 0; i < N_KINDS; i++)
-        if (strcmp(argv[1], kind_name(kinds[i])) == 0)
-            return kinds[i]->run(argc - 1, argv + 1);
-    (void)pl_error_set(&err, PL_ERR_INVALID, "provider: unknown %s (got '%s')",
-                       argv[1][0] == '-' ? "option" : "kind", argv[1]);
-    fprintf(stderr, "plimsoll: %s; see 'plimsoll provider --help'\n", err.msg);
-    return PL_EXIT_USAGE;
+    return pl_run_kind(&pl_command_provider, "do", kinds, sizeof kinds / sizeof kinds[0], argc,
+                       argv);
 }
 
 const pl_command pl_command_provider = {

@@ -3,6 +3,7 @@
 #define PL_CLI_PROVIDER_H
 
 #include "cli/commands.h"
+#include "cli/json_out.h"
 #include "plimsoll/provider.h"
 
 extern const pl_command pl_command_provider_list;
@@ -20,5 +21,9 @@ typedef struct pl_provider_table {
 pl_status pl_provider_table_open(pl_provider_table *t, const char *const *args, int n,
                                  const pl_provider_pin *pin, pl_error *err) PL_MUST_CHECK;
 void pl_provider_table_close(pl_provider_table *t);
+
+/* Who takes a call and each candidate's reason: keys of an open object, or lines. */
+void pl_provider_choice_json(pl_out *j, const pl_providers *set, const pl_provider_choice *c);
+void pl_provider_choice_text(const pl_providers *set, const pl_provider_choice *c);
 
 #endif

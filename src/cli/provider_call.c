@@ -5,8 +5,9 @@
 #include <sys/mman.h>
 
 #include "base/error.h"
+#include "plimsoll/ops.h"
 
-enum { SLOTS = 9 };
+enum { SLOTS = 14 };
 
 /* A slot for each array, in order; each tensor's own bytes are below a slot's. */
 static void place(pl_provider_asked *a, pl_tensor *t, int slot)
@@ -15,27 +16,77 @@ static void place(pl_provider_asked *a, pl_tensor *t, int slot)
         t->data = (uint8_t *)a->reserved + a->bytes / SLOTS / 4096 * 4096 * (uint64_t)slot;
 }
 
+/* The table of pages is read: zeros, which are page numbers, of memory that nobody has to have. */
+static void place_all(pl_provider_asked *a, int64_t workspace)
+{
+    pl_provider_call *c = &a->call;
+    pl_tensor *const all[SLOTS] = {
+        &c->q,       &c->k,       &c->v,       &c->out,           &c->lse,           &c->sink,
+        &c->indices, &c->lengths, &c->extra_k, &c->extra_indices, &c->extra_lengths, &c->workspace,
+        &c->pages};
+
+    c->workspace = pl_tensor_of(NULL, PL_TENSOR_UINT8, 1, workspace, 0, 0);
+    for (int i = 0; i < SLOTS; i++)
+        if (all[i])
+            place(a, all[i], i);
+    if (c->pages.type != PL_TENSOR_NONE)
+        (void)mprotect(c->pages.data, a->bytes / SLOTS / 4096 * 4096, PROT_READ);
+}
+
+static int64_t pages_of(const pl_provider_ask *q)
+{
+    int64_t n = q->page_size ? (q->keys + q->page_size - 1) / q->page_size : 0;
+
+    return n ? n : 1;
+}
+
+/* Keys or values of varlen, or a cache. */
+static pl_tensor keys(const pl_provider_ask *q, int64_t heads, int64_t dim)
+{
+    pl_tensor_type type = q->format == PL_KV_BF16 ? q->type : PL_TENSOR_UINT8;
+
+    if (q->format != PL_KV_BF16)
+        dim = q->format == PL_KV_V4 ? 584 : 656;
+    return q->page_size ? pl_tensor_pages(NULL, type, pages_of(q), q->page_size, heads, dim)
+                        : pl_tensor_of(NULL, type, 3, q->keys, heads, dim);
+}
+
+static void sparse_shapes(const pl_provider_ask *q, pl_provider_call *c)
+{
+    int64_t seqs = q->tokens / (q->seq_tokens ? q->seq_tokens : 1);
+
+    c->k = keys(q, 1, q->dim);
+    c->indices = pl_tensor_of(NULL, PL_TENSOR_INT32, 3, q->tokens, 1, q->n_indices);
+    c->lengths = pl_tensor_of(NULL, PL_TENSOR_INT32, 1, seqs, 0, 0);
+    c->seq_tokens = (int32_t)q->seq_tokens;
+    if (!q->second_set)
+        return;
+    c->extra_k = c->k;
+    c->extra_indices = c->indices;
+    c->extra_lengths = c->lengths;
+}
+
 static void shapes(const pl_provider_ask *q, pl_provider_call *c)
 {
-    bool sparse = q->op == PL_PROVIDER_SPARSE;
-
     c->q = pl_tensor_of(NULL, q->type, 3, q->tokens, q->heads, q->dim);
-    c->k = pl_tensor_of(NULL, q->type, 3, q->keys, sparse ? 1 : q->kv_heads, q->dim);
-    if (!sparse)
-        c->v = pl_tensor_of(NULL, q->type, 3, q->keys, q->kv_heads, q->value_dim);
     c->out = pl_tensor_of(NULL, q->type, 3, q->tokens, q->heads, q->value_dim);
     c->lse = pl_tensor_of(NULL, PL_TENSOR_FP32, 2, q->heads, q->tokens, 0);
     if (q->sink)
         c->sink = pl_tensor_of(NULL, PL_TENSOR_FP32, 1, q->heads, 0, 0);
-    if (sparse) {
-        c->indices = pl_tensor_of(NULL, PL_TENSOR_INT32, 3, q->tokens, 1, q->n_indices);
-        c->lengths = pl_tensor_of(NULL, PL_TENSOR_INT32, 1, q->tokens, 0, 0);
+    if (q->op != PL_PROVIDER_VARLEN) {
+        sparse_shapes(q, c);
+        return;
     }
+    c->k = keys(q, q->kv_heads, q->dim);
+    c->v = keys(q, q->kv_heads, q->value_dim);
+    if (q->page_size)
+        c->pages = pl_tensor_of(NULL, PL_TENSOR_INT32, 2, 1, pages_of(q), 0);
 }
 
 static uint64_t largest(const pl_provider_ask *q, uint64_t workspace)
 {
-    const int64_t rows = q->tokens > q->keys ? q->tokens : q->keys;
+    const int64_t filled = q->page_size ? pages_of(q) * q->page_size : q->keys;
+    const int64_t rows = q->tokens > filled ? q->tokens : filled;
     const int64_t dim = q->dim > q->value_dim ? q->dim : q->value_dim;
     uint64_t bytes, lists;
 
@@ -82,16 +133,7 @@ pl_status pl_provider_ask_make(const pl_providers *set, const pl_provider_ask *a
         return pl_error_set(err, PL_ERR_NOMEM, "call: no addresses (want %llu bytes)",
                             (unsigned long long)to->bytes);
     }
-    place(to, &c->q, 0);
-    place(to, &c->k, 1);
-    place(to, &c->v, 2);
-    place(to, &c->out, 3);
-    place(to, &c->lse, 4);
-    place(to, &c->sink, 5);
-    place(to, &c->indices, 6);
-    place(to, &c->lengths, 7);
-    c->workspace = pl_tensor_of(NULL, PL_TENSOR_UINT8, 1, (int64_t)workspace, 0, 0);
-    place(to, &c->workspace, 8);
+    place_all(to, (int64_t)workspace);
     if (ask->op == PL_PROVIDER_VARLEN) {
         c->indices = pl_tensor_of(to->ends[0], PL_TENSOR_INT32, 1, 2, 0, 0);
         c->lengths = pl_tensor_of(to->ends[1], PL_TENSOR_INT32, 1, 2, 0, 0);

@@ -12,6 +12,10 @@ typedef struct pl_provider_ask {
     int64_t tokens, keys, heads, kv_heads, dim, value_dim, n_indices;
     bool sink, native_sink, causal, capture_unknown;
     double softcap;
+    int64_t page_size; /* 0: keys one behind the other */
+    int format;        /* sparse: PL_KV_..; V4 and V32 lie in pages */
+    bool second_set;   /* sparse: a cache and lists like the first */
+    int64_t seq_tokens;
 } pl_provider_ask;
 
 typedef struct pl_provider_asked {
@@ -26,5 +30,15 @@ typedef struct pl_provider_asked {
 pl_status pl_provider_ask_make(const pl_providers *set, const pl_provider_ask *ask,
                                pl_provider_asked *to, pl_error *err) PL_MUST_CHECK;
 void pl_provider_ask_free(pl_provider_asked *asked);
+
+/* Calls that production makes, and what they are. */
+typedef struct pl_provider_production {
+    const char *name;
+    pl_provider_ask ask;
+} pl_provider_production;
+
+enum { PL_PROVIDER_N_PRODUCTION = 11 };
+
+extern const pl_provider_production pl_provider_production_calls[PL_PROVIDER_N_PRODUCTION];
 
 #endif

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,19 @@ static void print_number(pl_out *j, const char *key, double x)
         pl_out_float(j, key, (float)x);
 }
 
+/* Over all claims; NaN where none has a reference. */
+static double largest(const pl_provider_finding *f, int n, bool lse)
+{
+    double max = NAN;
+
+    for (int i = 0; i < n; i++) {
+        double x = lse ? f[i].max_abs_lse : f[i].max_abs_out;
+        if (!isnan(x) && !(max >= x))
+            max = x;
+    }
+    return max;
+}
+
 static void print_json(const pl_provider_record *r, bool conforms, const pl_provider_finding *f,
                        int n)
 {
@@ -100,6 +114,8 @@ static void print_json(const pl_provider_record *r, bool conforms, const pl_prov
     pl_out_string(&j, "version", r->version);
     pl_out_string(&j, "fingerprint", r->fingerprint);
     pl_out_bool(&j, "conforms", conforms);
+    print_number(&j, "max_abs_out", largest(f, n, false));
+    print_number(&j, "max_abs_lse", largest(f, n, true));
     pl_out_open(&j, "findings", '[');
     for (int i = 0; i < n; i++) {
         pl_out_open(&j, NULL, '{');
@@ -122,10 +138,10 @@ static void print_json(const pl_provider_record *r, bool conforms, const pl_prov
 static void print_text(const pl_provider_record *r, bool conforms, const pl_provider_finding *f,
                        int n)
 {
-    printf("%s %s  %s\n\n%-34s %-12s %5s  %-11s %-11s\n", r->name, r->version, r->fingerprint,
+    printf("%s %s  %s\n\n%-41s %-12s %5s  %-11s %-11s\n", r->name, r->version, r->fingerprint,
            "claim", "", "cases", "out", "lse");
     for (int i = 0; i < n; i++) {
-        printf("%-34s %-12s %5d", f[i].claim,
+        printf("%-41s %-12s %5d", f[i].claim,
                f[i].holds < 0 ? "not claimed"
                : f[i].holds   ? "holds"
                               : "BROKEN",
@@ -138,6 +154,9 @@ static void print_text(const pl_provider_record *r, bool conforms, const pl_prov
         if (f[i].detail[0])
             printf("    %s\n", f[i].detail);
     }
+    if (!isnan(largest(f, n, false)))
+        printf("\nlargest absolute difference: out %.3g, LSE %.3g\n", largest(f, n, false),
+               largest(f, n, true));
     printf("\n%s\n", conforms ? "conforms" : "does not conform");
 }
 
@@ -189,6 +208,8 @@ static int check_apart(const struct options *o, const char *const *args, const p
         fprintf(stderr, "plimsoll: provider check: no process (got %s)\n", strerror(errno));
         return PL_EXIT_SYSTEM;
     }
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE)
+        (void)raise(SIGPIPE); /* whoever reads has gone, which is no fault of the library */
     if (WIFSIGNALED(status)) {
         pl_error err;
         (void)pl_error_set(&err, PL_ERR_INTERNAL,

@@ -6,15 +6,18 @@
 #include "cli/json_out.h"
 #include "cli/provider.h"
 #include "cli/provider_call.h"
+#include "plimsoll/ops.h"
 
 struct options {
-    bool json, sink, native, causal, capture;
-    const char *op, *type, *backend;
-    int64_t tokens, keys, heads, kv_heads, dim, value_dim, indices;
+    bool json, sink, native, causal, capture, second_set;
+    const char *op, *type, *backend, *cache;
+    int64_t page_size, seq_tokens, tokens, keys, heads, kv_heads, dim, value_dim, indices;
     double softcap;
 };
 
-static const char *const ops[] = {"attention_varlen", "attention_sparse", NULL};
+static const char *const ops[] = {"attention_varlen", "attention_sparse", "attention_sparse_decode",
+                                  NULL};
+static const char *const caches[] = {"bf16", "v4", "v32", NULL};
 static const char *const types[] = {"bf16", "fp16", "fp32", NULL};
 
 #define COUNT(name_, field, help_)                                             \
@@ -37,7 +40,7 @@ static const pl_option table[] = {
      .offset = offsetof(struct options, backend)},
     {.name = "--op",
      .kind = PL_OPTION_CHOICE,
-     .value = "attention_varlen|attention_sparse",
+     .value = "attention_varlen|attention_sparse|attention_sparse_decode",
      .help = "the operator; default attention_varlen",
      .offset = offsetof(struct options, op),
      .choices = ops},
@@ -54,6 +57,15 @@ static const pl_option table[] = {
     COUNT("--head-dim", dim, "width of keys; default 128, sparse 512"),
     COUNT("--value-dim", value_dim, "width of values; default 128, sparse 512"),
     COUNT("--indices", indices, "length of each list, sparse; default 512"),
+    {.name = "--cache",
+     .kind = PL_OPTION_CHOICE,
+     .value = "bf16|v4|v32",
+     .help = "rows of the cache, sparse; default bf16",
+     .offset = offsetof(struct options, cache),
+     .choices = caches},
+    COUNT("--page-size", page_size, "keys in pages of so many; default 0: none, v4 and v32 64"),
+    COUNT("--seq-tokens", seq_tokens, "queries of a sequence, decode; default 1"),
+    FLAG("--second-set", second_set, "with a second cache and lists like the first, sparse"),
     FLAG("--sink", sink, "with a sink for each head"),
     FLAG("--native-sink", native, "the sink is to join inside of the kernel"),
     FLAG("--causal", causal, "with a causal mask"),
@@ -68,17 +80,31 @@ static const pl_option table[] = {
     {0},
 };
 
+/* Place of a word; the first where there is none. */
+static int place_of(const char *word, const char *const *list)
+{
+    for (int i = 0; word && list[i]; i++)
+        if (strcmp(word, list[i]) == 0)
+            return i;
+    return 0;
+}
+
 static pl_provider_ask ask_of(const struct options *o)
 {
-    bool sparse = o->op && strcmp(o->op, ops[1]) == 0;
-    pl_provider_ask a = {.op = sparse ? PL_PROVIDER_SPARSE : PL_PROVIDER_VARLEN,
+    int op = place_of(o->op, ops), format = place_of(o->cache, caches);
+    bool sparse = op != PL_PROVIDER_VARLEN;
+    pl_provider_ask a = {.op = (pl_provider_op)op,
+                         .format = sparse ? format : 0,
+                         .page_size = o->page_size || !sparse || !format ? o->page_size : 64,
+                         .seq_tokens = o->seq_tokens,
+                         .second_set = o->second_set,
                          .type = PL_TENSOR_BF16,
                          .tokens = o->tokens,
                          .keys = o->keys,
                          .heads = o->heads,
                          .kv_heads = o->kv_heads >= 0 ? o->kv_heads : o->heads,
                          .dim = o->dim >= 0 ? o->dim
-                                : sparse    ? 512
+                                : sparse    ? (format == PL_KV_V32 ? 576 : 512)
                                             : 128,
                          .value_dim = o->value_dim >= 0 ? o->value_dim
                                       : sparse          ? 512
@@ -90,10 +116,32 @@ static pl_provider_ask ask_of(const struct options *o)
                          .capture_unknown = o->capture,
                          .softcap = o->softcap};
 
-    for (int i = 0; o->type && types[i]; i++)
-        if (strcmp(o->type, types[i]) == 0)
-            a.type = (pl_tensor_type)(PL_TENSOR_BF16 + i);
+    a.type = (pl_tensor_type)(PL_TENSOR_BF16 + place_of(o->type, types));
     return a;
+}
+
+void pl_provider_choice_json(pl_out *j, const pl_providers *set, const pl_provider_choice *c)
+{
+    pl_out_string(j, "provider", pl_providers_record(set, c->provider)->name);
+    pl_out_open(j, "candidates", '[');
+    for (int i = 0; i < c->n; i++) {
+        pl_out_open(j, NULL, '{');
+        pl_out_string(j, "name", pl_providers_record(set, c->candidate[i].provider)->name);
+        pl_out_string(j, "reason", pl_provider_reason_name(c->candidate[i].reason));
+        pl_out_string(j, "detail", c->candidate[i].detail);
+        pl_out_close(j, '{');
+    }
+    pl_out_close(j, '[');
+}
+
+void pl_provider_choice_text(const pl_providers *set, const pl_provider_choice *c)
+{
+    printf("%s\n", pl_providers_record(set, c->provider)->name);
+    for (int i = 0; i < c->n; i++)
+        printf("  %-31s %-16s %s\n", pl_providers_record(set, c->candidate[i].provider)->name,
+               pl_provider_reason_name(c->candidate[i].reason),
+               c->candidate[i].detail[0] ? c->candidate[i].detail
+                                         : pl_provider_reason_text(c->candidate[i].reason));
 }
 
 static void print_json(const pl_providers *set, const pl_provider_choice *c)
@@ -102,28 +150,9 @@ static void print_json(const pl_providers *set, const pl_provider_choice *c)
 
     pl_out_begin(&j, stdout);
     pl_out_open(&j, NULL, '{');
-    pl_out_string(&j, "provider", pl_providers_record(set, c->provider)->name);
-    pl_out_open(&j, "candidates", '[');
-    for (int i = 0; i < c->n; i++) {
-        pl_out_open(&j, NULL, '{');
-        pl_out_string(&j, "name", pl_providers_record(set, c->candidate[i].provider)->name);
-        pl_out_string(&j, "reason", pl_provider_reason_name(c->candidate[i].reason));
-        pl_out_string(&j, "detail", c->candidate[i].detail);
-        pl_out_close(&j, '{');
-    }
-    pl_out_close(&j, '[');
+    pl_provider_choice_json(&j, set, c);
     pl_out_close(&j, '{');
     pl_out_end(&j);
-}
-
-static void print_text(const pl_providers *set, const pl_provider_choice *c)
-{
-    printf("%s\n", pl_providers_record(set, c->provider)->name);
-    for (int i = 0; i < c->n; i++)
-        printf("  %-31s %-16s %s\n", pl_providers_record(set, c->candidate[i].provider)->name,
-               pl_provider_reason_name(c->candidate[i].reason),
-               c->candidate[i].detail[0] ? c->candidate[i].detail
-                                         : pl_provider_reason_text(c->candidate[i].reason));
 }
 
 /* Exit status 1 where the chosen provider's contract does not hold: the call would take the public path. */
@@ -152,7 +181,7 @@ static int explain(const struct options *o, const pl_provider_table *t)
     if (o->json)
         print_json(t->set, &choice);
     else
-        print_text(t->set, &choice);
+        pl_provider_choice_text(t->set, &choice);
     return status;
 }
 

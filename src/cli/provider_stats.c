@@ -11,7 +11,7 @@
 #include "cli/provider_call.h"
 
 struct options {
-    bool json;
+    bool json, explain;
     const char *url, *key_file, *ca_file;
 };
 
@@ -20,6 +20,10 @@ static const pl_option table[] = {
      .kind = PL_OPTION_FLAG,
      .help = "print one JSON document",
      .offset = offsetof(struct options, json)},
+    {.name = "--explain",
+     .kind = PL_OPTION_FLAG,
+     .help = "also who takes each of these calls by itself (auto), and why the others do not",
+     .offset = offsetof(struct options, explain)},
     {.name = "--url",
      .kind = PL_OPTION_STRING,
      .value = "URL",
@@ -30,26 +34,7 @@ static const pl_option table[] = {
     {0},
 };
 
-/* Shapes of consumers: MAGI-2 at both sizes and on eight ranks, DeepSeek-V4 Flash and Pro, one rank of eight, a short query. */
-static const pl_provider_ask production[] = {
-    {PL_PROVIDER_VARLEN, PL_TENSOR_BF16, 14808, 14808, 24, 24, 128, 128, 0, true, false, false,
-     false, -1},
-    {PL_PROVIDER_VARLEN, PL_TENSOR_BF16, 57816, 57816, 24, 24, 128, 128, 0, true, false, false,
-     false, -1},
-    {PL_PROVIDER_VARLEN, PL_TENSOR_BF16, 57816, 57816, 3, 3, 128, 128, 0, true, false, false, false,
-     -1},
-    {PL_PROVIDER_VARLEN, PL_TENSOR_BF16, 8, 8, 24, 24, 128, 128, 0, true, false, false, false, -1},
-    {PL_PROVIDER_SPARSE, PL_TENSOR_BF16, 8195, 65536, 64, 1, 512, 512, 640, true, true, false,
-     false, 0},
-    {PL_PROVIDER_SPARSE, PL_TENSOR_BF16, 8195, 65536, 128, 1, 512, 512, 1152, true, true, false,
-     false, 0},
-    {PL_PROVIDER_SPARSE, PL_TENSOR_BF16, 8195, 65536, 8, 1, 512, 512, 640, true, true, false, false,
-     0},
-    {PL_PROVIDER_SPARSE, PL_TENSOR_BF16, 1, 65536, 64, 1, 512, 512, 640, true, true, false, true,
-     0},
-};
-
-enum { N_PRODUCTION = sizeof production / sizeof production[0], MAX_COUNTS = 256 };
+enum { MAX_COUNTS = 256 };
 
 typedef struct count {
     char provider[32], reason[32];
@@ -59,15 +44,17 @@ typedef struct count {
 typedef struct counts {
     count at[MAX_COUNTS];
     int n;
+    pl_provider_choice choices[PL_PROVIDER_N_PRODUCTION];
     char line[512]; /* of the server's text, as it comes */
     size_t n_line;
 } counts;
 
 static pl_status dry_runs(const pl_provider_table *t, counts *c, pl_error *err)
 {
-    for (int k = 0; k < N_PRODUCTION; k++) {
+    for (int k = 0; k < PL_PROVIDER_N_PRODUCTION; k++) {
         pl_provider_asked asked;
-        PL_TRY(pl_provider_ask_make(t->set, &production[k], &asked, err));
+        PL_TRY(pl_provider_ask_make(t->set, &pl_provider_production_calls[k].ask, &asked, err));
+        pl_provider_choose(t->set, NULL, &asked.call, &c->choices[k]);
         for (int i = 0; i < pl_providers_count(t->set); i++) {
             pl_provider_outcome outcome;
             pl_error why;
@@ -156,7 +143,28 @@ static pl_status read_server(const struct options *o, counts *c, pl_error *err)
     return PL_OK;
 }
 
-static void print_json(const struct options *o, const counts *c)
+/* Who takes each call. */
+static void explain_json(pl_out *j, const pl_providers *set, const counts *c)
+{
+    pl_out_open(j, "calls", '[');
+    for (int k = 0; k < PL_PROVIDER_N_PRODUCTION; k++) {
+        pl_out_open(j, NULL, '{');
+        pl_out_string(j, "call", pl_provider_production_calls[k].name);
+        pl_provider_choice_json(j, set, &c->choices[k]);
+        pl_out_close(j, '{');
+    }
+    pl_out_close(j, '[');
+}
+
+static void explain_text(const pl_providers *set, const counts *c)
+{
+    for (int k = 0; k < PL_PROVIDER_N_PRODUCTION; k++) {
+        printf("\n%s: ", pl_provider_production_calls[k].name);
+        pl_provider_choice_text(set, &c->choices[k]);
+    }
+}
+
+static void print_json(const struct options *o, const pl_providers *set, const counts *c)
 {
     pl_out j;
 
@@ -173,14 +181,16 @@ static void print_json(const struct options *o, const counts *c)
         pl_out_close(&j, '{');
     }
     pl_out_close(&j, '[');
+    if (o->explain)
+        explain_json(&j, set, c);
     pl_out_close(&j, '{');
     pl_out_end(&j);
 }
 
-static void print(const struct options *o, const counts *c)
+static void print(const struct options *o, const pl_providers *set, const counts *c)
 {
     if (o->json) {
-        print_json(o, c);
+        print_json(o, set, c);
         return;
     }
     printf("%-31s %-16s %s\n", "provider", "reason",
@@ -188,6 +198,8 @@ static void print(const struct options *o, const counts *c)
     for (int i = 0; i < c->n; i++)
         printf("%-31s %-16s %llu\n", c->at[i].provider, c->at[i].reason,
                (unsigned long long)c->at[i].calls);
+    if (o->explain)
+        explain_text(set, c);
 }
 
 static int run(int argc, char **argv)
@@ -202,7 +214,11 @@ static int run(int argc, char **argv)
 
     if (!pl_options_parse(&pl_command_provider_stats, argc, argv, &o, args, &exit_status))
         return exit_status;
-    if (o.url && args[0]) {
+    if (o.url && o.explain) {
+        status = pl_error_set(&err, PL_ERR_INVALID,
+                              "--explain: not of a server, which computes with its own kernels "
+                              "(got --url beside it)");
+    } else if (o.url && args[0]) {
         status =
             pl_error_set(&err, PL_ERR_INVALID,
                          "--url: a server has its own providers (got '%s' beside it)", args[0]);
@@ -213,11 +229,10 @@ static int run(int argc, char **argv)
         if (status == PL_OK)
             status = dry_runs(&t, &c, &err);
     }
+    if (status == PL_OK)
+        print(&o, t.set, &c);
     pl_provider_table_close(&t);
-    if (status != PL_OK)
-        return pl_report_error(&err);
-    print(&o, &c);
-    return PL_EXIT_OK;
+    return status == PL_OK ? PL_EXIT_OK : pl_report_error(&err);
 }
 
 const pl_command pl_command_provider_stats = {
@@ -226,9 +241,8 @@ const pl_command pl_command_provider_stats = {
     .summary = "counters by provider and reason: a server's, or of dry runs",
     .details =
         "With --url the counters of a running server: a step whose attention a provider computed "
-        "counts\nonce. Without, every library and the built-in provider are asked about eight "
-        "calls "
-        "that\nproduction makes (MAGI-2, DeepSeek-V4), in dry runs that touch no memory.\n\n"
+        "counts\nonce. Without, every library and the built-in provider are asked about eleven "
+        "calls that\nproduction makes (MAGI-2, DeepSeek-V4), in dry runs that touch no memory.\n\n"
         "docs/PROVIDERS.md lists the reasons.",
     .options = table,
     .max_args = PL_PROVIDER_MAX - 1,

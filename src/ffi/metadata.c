@@ -5,28 +5,20 @@
 #include <string.h>
 
 #include "ffi/call.h"
+#include "ffi/names.h"
 #include "plimsoll/version.h"
 
 /* X(function, arguments, result): NAME:TYPE, a type being p pointer, i int, b bool, f float, t tensor, n None; with ? or
  * None. */
-#define ATTENTION(X)                                                                               \
-    X(ops_context_create, "n_workers:i", 'p')                                                      \
-    X(ops_context_destroy, "context:p", 'n')                                                       \
-    X(provider_describe, "text:t", 'i')                                                            \
-    X(attention_varlen,                                                                            \
-      "context:p q:t k:t v:t cu_seqlens_q:t cu_seqlens_k:t page_table:t? sink:t? softmax_scale:f " \
-      "causal:b window_left:i window_right:i softcap:f out:t lse:t? workspace:t",                  \
-      'n')                                                                                         \
-    X(attention_varlen_workspace_size, "context:p", 'i')                                           \
-    X(attention_sparse_prefill,                                                                    \
-      "context:p q:t cache:t indices:t lengths:t? extra_cache:t? extra_indices:t? "                \
-      "extra_lengths:t? sink:t? softmax_scale:f out:t max_logits:t? lse:t? workspace:t",           \
-      'n')                                                                                         \
-    X(attention_sparse_prefill_workspace_size, "context:p", 'i')                                   \
-    X(attention_sparse_decode,                                                                     \
-      "context:p q:t seq_tokens:i cache:t indices:t lengths:t? extra_cache:t? extra_indices:t? "   \
-      "extra_lengths:t? sink:t? softmax_scale:f out:t max_logits:t? lse:t? workspace:t",           \
-      'n')                                                                                         \
+#define ATTENTION(X)                                                       \
+    X(ops_context_create, "n_workers:i", 'p')                              \
+    X(ops_context_destroy, "context:p", 'n')                               \
+    X(provider_describe, "text:t", 'i')                                    \
+    X(attention_varlen, PL_FFI_TEXT(PL_FFI_VARLEN_ARGUMENTS), 'n')         \
+    X(attention_varlen_workspace_size, "context:p", 'i')                   \
+    X(attention_sparse_prefill, PL_FFI_TEXT(PL_FFI_SPARSE_ARGUMENTS), 'n') \
+    X(attention_sparse_prefill_workspace_size, "context:p", 'i')           \
+    X(attention_sparse_decode, PL_FFI_TEXT(PL_FFI_DECODE_ARGUMENTS), 'n')  \
     X(attention_sparse_decode_workspace_size, "context:p", 'i')
 #define ROWS(X)                                                                             \
     X(kv_insert, "context:p cache:t slots:t x:t", 'n')                                      \

@@ -13,6 +13,11 @@ typedef struct pl_check_shape {
     int32_t n_seqs, n_q[3],
         n_k[3]; /* sparse: tokens are those of n_q, rows those of n_k and more */
     int32_t index_multiple;
+    int format;         /* sparse: PL_KV_.. */
+    int32_t page_size;  /* 0: packed; else of keys and values, or of the cache */
+    int32_t page_gap;   /* elements behind each page */
+    int second_set;     /* sparse: another cache of the same form */
+    int32_t seq_tokens; /* decode; divides the tokens */
     int causal;
     int32_t window_left, window_right;
     float softcap;

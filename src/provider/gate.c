@@ -1,5 +1,6 @@
 /* The gate: does a call match a provider's record? Cheap conditions first, each with a reason of its own, the first that
- * fails counts. It reads shapes, strides, addresses and ends of sequences, and writes nothing. Types, shapes and overlaps
+ * fails counts. It reads shapes, strides, addresses and ends of sequences
+ * and page numbers, and writes nothing. Types, shapes and overlaps
  * are exact here, so that a kernel that checks nothing stays within the caller's arrays; what lists of keys
  * hold is the operator's to check. */
 #include "provider/gate.h"
@@ -10,18 +11,7 @@
 #include "base/error.h"
 #include "provider/tensor.h"
 
-typedef struct gate {
-    const pl_provider_entry *e;
-    const pl_provider_claims *c;
-    const pl_provider_call *call;
-    bool public;
-    pl_error *detail;
-} gate;
-
-#define FAIL(g, reason, ...) \
-    ((void)pl_error_set((g)->detail, PL_ERR_UNSUPPORTED, __VA_ARGS__), PL_PROVIDER_##reason)
-
-static pl_provider_reason before_shapes(const gate *g)
+static pl_provider_reason before_shapes(const pl_gate *g)
 {
     const pl_provider_call *call = g->call;
     const pl_provider_record *r = &g->e->record;
@@ -33,10 +23,10 @@ static pl_provider_reason before_shapes(const gate *g)
         return r->reason;
     }
     if (!g->c->present)
-        return FAIL(g, OPERATOR, "%s: not offered", pl__provider_op_name(call->op));
+        return FAIL(g, OPERATOR, "%s: not offered", pl_provider_op_name(call->op));
     if (call->out.type == PL_TENSOR_NONE || !call->out.data)
         return FAIL(g, MISSING, "out: missing");
-    if (!(g->public && call->op == PL_PROVIDER_SPARSE) &&
+    if (!(g->public && call->op != PL_PROVIDER_VARLEN) &&
         (call->lengths.type == PL_TENSOR_NONE || !call->lengths.data))
         return FAIL(g, MISSING, "lengths: missing");
     if (call->q.device != g->c->device)
@@ -52,110 +42,29 @@ static pl_provider_reason before_shapes(const gate *g)
     return PL_PROVIDER_DIRECT;
 }
 
-/* Rows of numbers whose last dimension is adjacent; without gaps where the record wants it. */
-static bool rows(const gate *g, const pl_tensor *t)
-{
-    uintptr_t begin, end;
-
-    return pl__tensor_is(t, 3) && t->device == g->call->q.device &&
-           pl__tensor_extent(t, &begin, &end) &&
-           (g->c->contiguous ? pl__tensor_packed(t) : t->shape[2] == 1 || t->strides[2] == 1);
-}
-
-#define SHAPE       "type %d [%" PRId64 ", %" PRId64 ", %" PRId64 "]"
-#define SHAPE_OF(t) (int)(t)->type, (t)->shape[0], (t)->shape[1], (t)->shape[2]
-
-static pl_provider_reason query_and_out(const gate *g)
+static pl_provider_reason query_and_out(const pl_gate *g)
 {
     const pl_tensor *q = &g->call->q, *o = &g->call->out;
     const pl_provider_claims *c = g->c;
+    char got[PL_GATE_SHAPE];
 
-    if (!rows(g, q) || !(c->types & 1u << q->type) || (!g->public && q->shape[0] == 0) ||
-        q->shape[1] < 1 || q->shape[1] > 1 << 16 || (c->heads && q->shape[1] != c->heads) ||
-        q->shape[2] < c->dim_min || q->shape[2] > c->dim_max || q->shape[2] % c->dim_step)
+    if (!pl__gate_rows(g, q, 3) || !(c->types & 1u << q->type) ||
+        (!g->public && q->shape[0] == 0) || q->shape[1] < 1 || q->shape[1] > c->heads_max ||
+        (c->heads && q->shape[1] != c->heads) || q->shape[2] < c->dim_min ||
+        q->shape[2] > c->dim_max || q->shape[2] % c->dim_step)
         return FAIL(g, QUERY,
-                    "q: another contract (got " SHAPE ", want %d heads, %d .. %d in steps of %d%s)",
-                    SHAPE_OF(q), c->heads, c->dim_min, c->dim_max, c->dim_step,
+                    "q: another contract (got %s, want %d heads, %d .. %d in steps of %d%s)",
+                    pl__gate_shape(q, got), c->heads, c->dim_min, c->dim_max, c->dim_step,
                     c->contiguous ? ", contiguous" : "");
-    if (!rows(g, o) || o->type != q->type || o->shape[0] != q->shape[0] ||
+    if (!pl__gate_rows(g, o, 3) || o->type != q->type || o->shape[0] != q->shape[0] ||
         o->shape[1] != q->shape[1] || o->shape[2] != g->call->value_dim || !pl__tensor_apart(o))
-        return FAIL(g, OUT, "out: another contract (got " SHAPE ", want that of q, %d wide%s)",
-                    SHAPE_OF(o), g->call->value_dim, c->contiguous ? ", contiguous" : "");
+        return FAIL(g, OUT, "out: another contract (got %s, want that of q, %d wide%s)",
+                    pl__gate_shape(o, got), g->call->value_dim,
+                    c->contiguous ? ", contiguous" : "");
     return PL_PROVIDER_DIRECT;
 }
 
-static pl_provider_reason keys(const gate *g)
-{
-    const pl_tensor *q = &g->call->q, *k = &g->call->k, *v = &g->call->v;
-    bool sparse = g->call->op == PL_PROVIDER_SPARSE;
-
-    if (!rows(g, k) || k->type != q->type || k->shape[2] != q->shape[2] || k->shape[1] < 1 ||
-        q->shape[1] % k->shape[1] || (!g->public && k->shape[0] == 0) ||
-        (sparse && (k->shape[1] != 1 || !pl__tensor_packed(k))))
-        return FAIL(g, KEYS, "k: another contract (got " SHAPE ", want that of q%s)", SHAPE_OF(k),
-                    sparse ? " with one head, contiguous" : ", with a divisor of its heads");
-    if (sparse ? v->type != PL_TENSOR_NONE
-               : !rows(g, v) || v->type != k->type || v->shape[0] != k->shape[0] ||
-                     v->shape[1] != k->shape[1] || v->shape[2] != g->call->value_dim)
-        return FAIL(g, KEYS, "v: another contract (got " SHAPE ", want %s)", SHAPE_OF(v),
-                    sparse ? "none" : "that of k, value_dim wide");
-    return PL_PROVIDER_DIRECT;
-}
-
-static bool ints(const gate *g, const pl_tensor *t, int32_t n_dims)
-{
-    return t->type == PL_TENSOR_INT32 && pl__tensor_is(t, n_dims) &&
-           t->device == g->call->q.device && pl__tensor_packed(t);
-}
-
-/* Ends of sequences: from 0, ascending, up to n. */
-static bool ends(const pl_tensor *t, int64_t n)
-{
-    const int32_t *cu = t->data;
-
-    for (int64_t i = 1; i < t->shape[0]; i++)
-        if (cu[i] < cu[i - 1])
-            return false;
-    return cu[0] == 0 && cu[t->shape[0] - 1] == n;
-}
-
-static pl_provider_reason varlen_ends(const gate *g)
-{
-    const pl_tensor *q = &g->call->indices, *k = &g->call->lengths;
-
-    if (!ints(g, q, 1) || q->shape[0] < 1 || !ends(q, g->call->q.shape[0]))
-        return FAIL(g, INDICES,
-                    "indices: no ends of queries (want int32 [n + 1], contiguous, from 0 up to "
-                    "%" PRId64 ")",
-                    g->call->q.shape[0]);
-    if (!ints(g, k, 1) || k->shape[0] != q->shape[0] || !ends(k, g->call->k.shape[0]))
-        return FAIL(g, LENGTHS,
-                    "lengths: no ends of keys (want int32 [%" PRId64
-                    "], contiguous, from 0 up to %" PRId64 ")",
-                    q->shape[0], g->call->k.shape[0]);
-    return PL_PROVIDER_DIRECT;
-}
-
-static pl_provider_reason sparse_lists(const gate *g)
-{
-    const pl_tensor *i = &g->call->indices, *n = &g->call->lengths;
-    int64_t n_tokens = g->call->q.shape[0];
-
-    if (!ints(g, i, 3) || i->shape[0] != n_tokens || i->shape[1] != 1 ||
-        i->shape[2] % g->c->index_multiple)
-        return FAIL(g, INDICES,
-                    "indices: another contract (got " SHAPE ", want int32 [%" PRId64
-                    ", 1, a multiple of %d], contiguous)",
-                    SHAPE_OF(i), n_tokens, g->c->index_multiple);
-    if ((n->type != PL_TENSOR_NONE || !g->public) && (!ints(g, n, 1) || n->shape[0] != n_tokens))
-        return FAIL(g, LENGTHS,
-                    "lengths: another contract (got type %d, %" PRId64 " long, want int32 [%" PRId64
-                    "], contiguous)",
-                    (int)n->type, n->shape[0], n_tokens);
-    return PL_PROVIDER_DIRECT;
-}
-
-static pl_provider_reason sink(const gate *g)
+static pl_provider_reason sink(const pl_gate *g)
 {
     const pl_tensor *s = &g->call->sink;
     int32_t n_dims = g->call->op == PL_PROVIDER_VARLEN && s->n_dims == 2 ? 2 : 1;
@@ -173,14 +82,14 @@ static pl_provider_reason sink(const gate *g)
 }
 
 /* [first][second] fp32 without gaps, or none. */
-static bool statistic(const gate *g, const pl_tensor *t, int64_t first, int64_t second)
+static bool statistic(const pl_gate *g, const pl_tensor *t, int64_t first, int64_t second)
 {
     return t->type == PL_TENSOR_NONE ||
            (t->type == PL_TENSOR_FP32 && pl__tensor_is(t, 2) && pl__tensor_packed(t) &&
             t->device == g->call->q.device && t->shape[0] == first && t->shape[1] == second);
 }
 
-static pl_provider_reason statistics(const gate *g)
+static pl_provider_reason statistics(const pl_gate *g)
 {
     int64_t n_tokens = g->call->q.shape[0], heads = g->call->q.shape[1];
     bool th = g->call->lse_layout == PL_LSE_TH;
@@ -197,20 +106,23 @@ static pl_provider_reason statistics(const gate *g)
 }
 
 /* Outputs and workspace against everything, on bytes from the first to the last. */
-static pl_provider_reason alias(const gate *g)
+static pl_provider_reason alias(const pl_gate *g)
 {
-    static const char *const names[] = {"out", "lse", "max_logits", "workspace", "q",
-                                        "k",   "v",   "indices",    "lengths",   "sink"};
+    static const char *const names[] = {"out",   "lse",     "max_logits",    "workspace",    "q",
+                                        "k",     "v",       "indices",       "lengths",      "sink",
+                                        "pages", "extra_k", "extra_indices", "extra_lengths"};
     const pl_provider_call *c = g->call;
-    const pl_tensor *t[] = {&c->out, &c->lse, &c->max_logits, &c->workspace, &c->q,
-                            &c->k,   &c->v,   &c->indices,    &c->lengths,   &c->sink};
-    uintptr_t begin[10], end[10];
+    const pl_tensor *t[] = {&c->out,   &c->lse,     &c->max_logits,    &c->workspace,    &c->q,
+                            &c->k,     &c->v,       &c->indices,       &c->lengths,      &c->sink,
+                            &c->pages, &c->extra_k, &c->extra_indices, &c->extra_lengths};
+    enum { N = sizeof t / sizeof t[0], N_OUT = 4 };
+    uintptr_t begin[N], end[N];
 
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < N; i++)
         if (!pl__tensor_extent(t[i], &begin[i], &end[i]))
             return FAIL(g, ALIAS, "%s: reaches past the end of memory", names[i]);
-    for (int i = 0; i < 4; i++)
-        for (int j = i + 1; j < 10; j++)
+    for (int i = 0; i < N_OUT; i++)
+        for (int j = i + 1; j < N; j++)
             if (begin[i] < end[j] && begin[j] < end[i])
                 return FAIL(g, ALIAS,
                             "%s: overlaps %s (got bytes 0x%" PRIxPTR " .. 0x%" PRIxPTR
@@ -224,15 +136,15 @@ static int64_t longest_query(const pl_provider_call *call)
     const int32_t *cu = call->indices.data;
     int64_t longest = 0;
 
-    if (call->op == PL_PROVIDER_SPARSE)
-        return call->q.shape[0];
+    if (call->op != PL_PROVIDER_VARLEN)
+        return call->op == PL_PROVIDER_DECODE ? pl__provider_seq_tokens(call) : call->q.shape[0];
     for (int64_t i = 1; i < call->indices.shape[0]; i++)
         if (cu[i] - cu[i - 1] > longest)
             longest = cu[i] - cu[i - 1];
     return longest;
 }
 
-static pl_provider_reason options(const gate *g)
+static pl_provider_reason options(const pl_gate *g)
 {
     const pl_provider_call *call = g->call;
     const pl_provider_claims *c = g->c;
@@ -264,7 +176,7 @@ static pl_provider_reason options(const gate *g)
     return PL_PROVIDER_DIRECT;
 }
 
-static pl_provider_reason workspace(const gate *g)
+static pl_provider_reason workspace(const pl_gate *g)
 {
     const pl_tensor *w = &g->call->workspace;
     pl_provider_launch l;
@@ -284,16 +196,13 @@ static pl_provider_reason workspace(const gate *g)
 pl_provider_reason pl__provider_gate(const pl_provider_entry *e, const pl_provider_call *call,
                                      pl_gate_kind kind, pl_error *detail)
 {
-    gate g = {e, &e->record.op[call->op == PL_PROVIDER_SPARSE], call, kind == PL_GATE_PUBLIC,
-              detail};
+    pl_gate g = {e, &e->record.op[call->op], call, kind == PL_GATE_PUBLIC, detail};
     pl_provider_reason r = before_shapes(&g);
 
     if (r == PL_PROVIDER_DIRECT)
         r = query_and_out(&g);
     if (r == PL_PROVIDER_DIRECT)
-        r = keys(&g);
-    if (r == PL_PROVIDER_DIRECT)
-        r = call->op == PL_PROVIDER_SPARSE ? sparse_lists(&g) : varlen_ends(&g);
+        r = pl__gate_keys(&g);
     if (r == PL_PROVIDER_DIRECT)
         r = sink(&g);
     if (r == PL_PROVIDER_DIRECT)

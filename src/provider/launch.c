@@ -15,7 +15,7 @@ static bool round_up(uint64_t *n)
 bool pl__provider_prepare(const pl_provider_entry *e, const pl_provider_call *call,
                           pl_provider_launch *l)
 {
-    const pl_provider_claims *c = &e->record.op[call->op == PL_PROVIDER_SPARSE];
+    const pl_provider_claims *c = &e->record.op[call->op];
     bool native = call->flags & PL_PROVIDER_NATIVE_SINK, th = c->lse_layout == PL_LSE_TH;
     bool sunk = call->sink.type != PL_TENSOR_NONE;
     uint64_t bytes = 0;
@@ -89,12 +89,6 @@ static void put_tensor(arguments *a, const pl_tensor *t)
     a->n++;
 }
 
-static void put_none(arguments *a, int n)
-{
-    while (n-- > 0)
-        a->any[a->n++] = (pl_ffi_any){.type_index = PL_FFI_NONE};
-}
-
 static void put_float(arguments *a, double f)
 {
     a->any[a->n++] = (pl_ffi_any){.type_index = PL_FFI_FLOAT, .v.f = f};
@@ -111,18 +105,26 @@ static float scale_of(const pl_provider_call *call)
                                    : (float)(1.0 / pl_sqrt_f64((double)call->q.shape[2]));
 }
 
-/* The order is that of known_parameters in record.c; a record with another one never gets here. */
+/* The order is that of ffi/names.h; a record with another one never gets here. */
 static void put_all(arguments *a, const pl_provider_entry *e, const pl_provider_call *call,
                     const pl_provider_launch *l, const pl_tensor *workspace)
 {
     a->any[a->n++] = e->context;
     put_tensor(a, &call->q);
+    if (call->op == PL_PROVIDER_DECODE)
+        put_int(a, PL_FFI_INT, pl__provider_seq_tokens(call));
     put_tensor(a, &call->k);
     if (call->op == PL_PROVIDER_VARLEN)
         put_tensor(a, &call->v);
     put_tensor(a, &call->indices);
     put_tensor(a, &call->lengths);
-    put_none(a, call->op == PL_PROVIDER_VARLEN ? 1 : 3); /* pages; a second cache */
+    if (call->op == PL_PROVIDER_VARLEN) {
+        put_tensor(a, &call->pages);
+    } else {
+        put_tensor(a, &call->extra_k);
+        put_tensor(a, &call->extra_indices);
+        put_tensor(a, &call->extra_lengths);
+    }
     put_tensor(a, &l->sink);
     put_float(a, (double)scale_of(call));
     if (call->op == PL_PROVIDER_VARLEN) {
@@ -132,7 +134,7 @@ static void put_all(arguments *a, const pl_provider_entry *e, const pl_provider_
         put_float(a, (double)l->softcap);
     }
     put_tensor(a, &call->out);
-    if (call->op == PL_PROVIDER_SPARSE)
+    if (call->op != PL_PROVIDER_VARLEN)
         put_tensor(a, &l->max_logits);
     put_tensor(a, &l->lse);
     put_tensor(a, workspace);
@@ -145,13 +147,15 @@ pl_status pl__provider_launch_ffi(const pl_provider_entry *e, const pl_provider_
         pl_tensor_of(call->workspace.data, PL_TENSOR_UINT8, 1, (int64_t)l->kernel_bytes, 0, 0);
     pl_ffi_any result = {.type_index = PL_FFI_NONE};
     arguments a = {.n = 0};
+    char why[384];
     int rc;
 
     put_all(&a, e, call, l, &workspace);
     rc = e->launch[call->op](NULL, a.any, a.n, &result);
     if (rc != 0)
-        return pl_error_set(err, PL_ERR_INTERNAL, "%s: %s: failed (got %d, want 0)", e->record.name,
-                            l->claims->function, rc);
+        return pl_error_set(err, PL_ERR_INTERNAL, "%s: %s: failed (got %d, want 0): %s",
+                            e->record.name, l->claims->function, rc,
+                            pl__provider_failure(e->library, why, sizeof why));
     return PL_OK;
 }
 
@@ -159,13 +163,14 @@ static pl_status varlen(pl_ops_context *context, const pl_provider_call *c,
                         const pl_provider_launch *l, pl_error *err)
 {
     pl_attention_varlen_args a = pl_attention_varlen_default();
+    int paged = c->pages.type != PL_TENSOR_NONE;
 
     a.dtype = c->q.type == PL_TENSOR_BF16   ? PL_DTYPE_BF16
               : c->q.type == PL_TENSOR_FP16 ? PL_DTYPE_FP16
                                             : PL_DTYPE_FP32;
     a.n_seqs = (int32_t)c->indices.shape[0] - 1;
     a.n_heads = (int32_t)l->n_heads;
-    a.n_kv_heads = (int32_t)c->k.shape[1];
+    a.n_kv_heads = (int32_t)c->k.shape[1 + paged];
     a.head_dim = (int32_t)c->q.shape[2];
     a.value_dim = c->value_dim;
     a.cu_seqlens_q = c->indices.data;
@@ -174,11 +179,19 @@ static pl_status varlen(pl_ops_context *context, const pl_provider_call *c,
     a.q_token_stride = c->q.strides[0];
     a.q_head_stride = c->q.strides[1];
     a.k = c->k.data;
-    a.k_token_stride = c->k.strides[0];
-    a.k_head_stride = c->k.strides[1];
+    a.k_token_stride = c->k.strides[paged];
+    a.k_head_stride = c->k.strides[1 + paged];
     a.v = c->v.data;
-    a.v_token_stride = c->v.strides[0];
-    a.v_head_stride = c->v.strides[1];
+    a.v_token_stride = c->v.strides[paged];
+    a.v_head_stride = c->v.strides[1 + paged];
+    if (paged) {
+        a.k_page_stride = c->k.strides[0];
+        a.v_page_stride = c->v.strides[0];
+        a.page_table = c->pages.data;
+        a.page_table_stride = a.n_seqs > 1 ? c->pages.strides[0] : c->pages.shape[1];
+        a.n_pages = (int32_t)c->k.shape[0];
+        a.page_size = (int32_t)c->k.shape[1];
+    }
     a.softmax_scale = scale_of(c);
     a.softcap = l->softcap;
     a.causal = c->causal;
@@ -193,6 +206,29 @@ static pl_status varlen(pl_ops_context *context, const pl_provider_call *c,
     return pl_attention_varlen(context, &a, c->workspace.data, l->kernel_bytes, err);
 }
 
+/* A cache and its lists; none is all zero. */
+static pl_sparse_keys set_of(const pl_provider_call *c, const pl_tensor *k,
+                             const pl_tensor *indices, const pl_tensor *lengths)
+{
+    pl_sparse_keys s = {.cache = {.page_size = 1}};
+    bool paged = k->n_dims == 4;
+
+    if (k->type == PL_TENSOR_NONE)
+        return s;
+    s.cache = (pl_kv_cache){.format = (pl_kv_format)pl__provider_cache_format(k, c->q.shape[2]),
+                            .head_dim = (int32_t)c->q.shape[2],
+                            .data = k->data,
+                            .page_size = paged ? (int32_t)k->shape[1] : 1,
+                            .n_pages = k->shape[0]};
+    if (paged && k->shape[0] > 1)
+        s.cache.page_bytes = k->strides[0] * pl__tensor_size(k->type);
+    s.indices = indices->data;
+    s.index_stride = indices->shape[2];
+    s.n_indices = (int32_t)indices->shape[2];
+    s.lengths = lengths->data;
+    return s;
+}
+
 static pl_status sparse(pl_ops_context *context, const pl_provider_call *c,
                         const pl_provider_launch *l, pl_error *err)
 {
@@ -200,20 +236,14 @@ static pl_status sparse(pl_ops_context *context, const pl_provider_call *c,
         .n_tokens = (int32_t)l->n_tokens,
         .n_heads = (int32_t)l->n_heads,
         .head_dim = (int32_t)c->q.shape[2],
+        .seq_tokens = pl__provider_seq_tokens(c),
         .q = c->q.data,
         .q_token_stride = c->q.strides[0],
         .q_head_stride = c->q.strides[1],
         .softmax_scale = scale_of(c),
-        .set[0] = {.cache = {.format = PL_KV_BF16,
-                             .head_dim = (int32_t)c->k.shape[2],
-                             .data = c->k.data,
-                             .page_size = 1,
-                             .n_pages = c->k.shape[0]},
-                   .indices = c->indices.data,
-                   .index_stride = c->indices.shape[2],
-                   .n_indices = (int32_t)c->indices.shape[2],
-                   .lengths = c->lengths.data},
-        .n_sets = 1,
+        .set = {set_of(c, &c->k, &c->indices, &c->lengths),
+                set_of(c, &c->extra_k, &c->extra_indices, &c->extra_lengths)},
+        .n_sets = c->extra_k.type == PL_TENSOR_NONE ? 1 : 2,
         .sink = l->sink.data,
         .out = c->out.data,
         .out_token_stride = c->out.strides[0],
@@ -222,7 +252,9 @@ static pl_status sparse(pl_ops_context *context, const pl_provider_call *c,
         .max_logits = l->max_logits.data,
     };
 
-    return pl_attention_sparse_prefill(context, &a, c->workspace.data, l->kernel_bytes, err);
+    return c->op == PL_PROVIDER_DECODE
+               ? pl_attention_sparse_decode(context, &a, c->workspace.data, l->kernel_bytes, err)
+               : pl_attention_sparse_prefill(context, &a, c->workspace.data, l->kernel_bytes, err);
 }
 
 pl_status pl__provider_launch_builtin(pl_ops_context *context, const pl_provider_call *call,

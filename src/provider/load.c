@@ -34,13 +34,17 @@ static pl_status describe(pl_provider_entry *e, pl_ffi_function *fn, pl_error *e
                       .shape = shape};
     pl_ffi_any arg = {.type_index = PL_FFI_DLTENSOR, .v.ptr = &t}, result = {0};
     pl_status status;
+    char why[384];
 
     r->reason = PL_PROVIDER_ABI;
     if (!text)
         return pl_error_set(err, PL_ERR_NOMEM, "record: no memory (want %d bytes)",
                             PL_PROVIDER_RECORD_BYTES);
-    if (fn(NULL, &arg, 1, &result) != 0 || result.type_index != PL_FFI_INT || result.v.i < 1 ||
-        result.v.i > PL_PROVIDER_RECORD_BYTES)
+    if (fn(NULL, &arg, 1, &result) != 0)
+        status = pl_error_set(err, PL_ERR_CORRUPT, "provider_describe: failed (want a record): %s",
+                              pl__provider_failure(e->library, why, sizeof why));
+    else if (result.type_index != PL_FFI_INT || result.v.i < 1 ||
+             result.v.i > PL_PROVIDER_RECORD_BYTES)
         status = pl_error_set(err, PL_ERR_CORRUPT,
                               "provider_describe: no record (want its bytes, 1 .. %d)",
                               PL_PROVIDER_RECORD_BYTES);
@@ -71,10 +75,26 @@ static pl_status bind(pl_provider_entry *e, pl_ffi_function **create, pl_error *
     return PL_OK;
 }
 
+static pl_status make_context(pl_provider_entry *e, pl_ffi_function *create, pl_error *err)
+{
+    pl_ffi_any n_workers = {.type_index = PL_FFI_INT, .v.i = e->n_workers}, made = {0};
+    char why[384];
+
+    e->record.reason = PL_PROVIDER_NOT_LOADED;
+    if (create(NULL, &n_workers, 1, &made) != 0)
+        return pl_error_set(err, PL_ERR_INTERNAL, "ops_context_create: failed (want a context): %s",
+                            pl__provider_failure(e->library, why, sizeof why));
+    if (made.type_index != PL_FFI_OPAQUE || !made.v.ptr)
+        return pl_error_set(err, PL_ERR_INTERNAL,
+                            "ops_context_create: no context (got type index %d, want %d)",
+                            made.type_index, PL_FFI_OPAQUE);
+    e->context = made;
+    return PL_OK;
+}
+
 static pl_status open_library(pl_provider_entry *e, const char *path, const pl_provider_pin *pin,
                               pl_error *err)
 {
-    pl_ffi_any n_workers = {.type_index = PL_FFI_INT, .v.i = e->n_workers};
     pl_ffi_function *fn, *create;
 
     e->record.reason = PL_PROVIDER_NOT_LOADED;
@@ -90,12 +110,7 @@ static pl_status open_library(pl_provider_entry *e, const char *path, const pl_p
     if (pin && !pl__provider_pin_holds(&e->record, pin, err))
         return err->status;
     PL_TRY(bind(e, &create, err));
-    e->record.reason = PL_PROVIDER_NOT_LOADED;
-    if (create(NULL, &n_workers, 1, &e->context) != 0 || e->context.type_index != PL_FFI_OPAQUE ||
-        !e->context.v.ptr) {
-        e->context = (pl_ffi_any){0};
-        return pl_error_set(err, PL_ERR_INTERNAL, "ops_context_create: failed (want a context)");
-    }
+    PL_TRY(make_context(e, create, err));
     e->record.reason = PL_PROVIDER_DIRECT;
     return PL_OK;
 }

@@ -25,8 +25,13 @@ struct pl_providers {
     pl_provider_entry entry[PL_PROVIDER_MAX];
 };
 
-/* "attention_varlen", "attention_sparse". */
-const char *pl__provider_op_name(pl_provider_op op);
+/* How rows of a sparse cache lie: PL_KV_BF16, ..; -1 for what is no row of keys of q's width. */
+int pl__provider_cache_format(const pl_tensor *k, int64_t dim);
+
+static inline int32_t pl__provider_seq_tokens(const pl_provider_call *call)
+{
+    return call->seq_tokens > 0 ? call->seq_tokens : 1;
+}
 
 /* Reads a record of `n` bytes of JSON into r: name, version, fingerprint, claims. CORRUPT with r->reason for what is not
  * understood, a parameter or output out of place being ABI. */
@@ -70,6 +75,9 @@ pl_status pl__provider_launch_ffi(const pl_provider_entry *e, const pl_provider_
                                   const pl_provider_launch *l, pl_error *err) PL_MUST_CHECK;
 pl_status pl__provider_launch_builtin(pl_ops_context *context, const pl_provider_call *call,
                                       const pl_provider_launch *l, pl_error *err) PL_MUST_CHECK;
+
+/* "KIND: TEXT" of the error that a library's function returned just now, on this thread; never NULL. */
+const char *pl__provider_failure(void *library, char *to, size_t n);
 
 /* Elements of the kernel's LSE at [head][token] of `lse`, in place and then into the call's. */
 void pl__provider_finish_lse(const pl_provider_call *call, const pl_provider_launch *l);

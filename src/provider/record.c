@@ -10,22 +10,31 @@
 #include <xxhash.h>
 
 #include "base/error.h"
+#include "ffi/names.h"
+#include "plimsoll/ops.h"
 #include "provider/provider.h"
 
-enum { MAX_PARAMETERS = 16, MAX_DIM = 576 };
+enum { MAX_DIM = 576 };
 
-static const char *const known_parameters[PL_PROVIDER_N_OPS][MAX_PARAMETERS + 1] = {
-    {"context", "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "page_table", "sink",
-     "softmax_scale", "causal", "window_left", "window_right", "softcap", "out", "lse", "workspace",
-     NULL},
-    {"context", "q", "cache", "indices", "lengths", "extra_cache", "extra_indices", "extra_lengths",
-     "sink", "softmax_scale", "out", "max_logits", "lse", "workspace", NULL},
-};
-static const int known_outputs[PL_PROVIDER_N_OPS][4] = {{13, 14, -1}, {10, 11, 12, -1}};
+#define NAME_OF(name, type) #name,
+static const char *const varlen_names[] = {"context", PL_FFI_VARLEN_ARGUMENTS(NAME_OF) NULL},
+                         *const sparse_names[] = {"context", PL_FFI_SPARSE_ARGUMENTS(NAME_OF) NULL},
+                         *const decode_names[] = {"context", PL_FFI_DECODE_ARGUMENTS(NAME_OF) NULL};
+#undef NAME_OF
 
-const char *pl__provider_op_name(pl_provider_op op)
+static const char *const *const known_parameters[PL_PROVIDER_N_OPS] = {varlen_names, sparse_names,
+                                                                       decode_names};
+static const int known_outputs[PL_PROVIDER_N_OPS][4] = {
+    {PL_FFI_VARLEN_out, PL_FFI_VARLEN_lse, -1},
+    {PL_FFI_SPARSE_out, PL_FFI_SPARSE_max_logits, PL_FFI_SPARSE_lse, -1},
+    {PL_FFI_DECODE_out, PL_FFI_DECODE_max_logits, PL_FFI_DECODE_lse, -1}};
+
+static const char *const op_names[] = {"attention_varlen", "attention_sparse",
+                                       "attention_sparse_decode", NULL};
+
+const char *pl_provider_op_name(pl_provider_op op)
 {
-    return op == PL_PROVIDER_VARLEN ? "attention_varlen" : "attention_sparse";
+    return (unsigned)op < PL_PROVIDER_N_OPS ? op_names[op] : "unknown";
 }
 
 static pl_status refuse(pl_provider_record *r, pl_provider_reason reason, pl_error *err,
@@ -47,7 +56,7 @@ static pl_status check_parameters(pl_provider_record *r, pl_provider_op op, cons
             r->reason = PL_PROVIDER_ABI;
             return pl_error_set(
                 err, PL_ERR_CORRUPT, "%s: parameter %zu is another (got %s, want %s)",
-                pl__provider_op_name(op), n, name ? name : "none", known_parameters[op][n]);
+                pl_provider_op_name(op), n, name ? name : "none", known_parameters[op][n]);
         }
         n++;
     }
@@ -55,7 +64,7 @@ static pl_status check_parameters(pl_provider_record *r, pl_provider_op op, cons
         return PL_OK;
     r->reason = PL_PROVIDER_ABI;
     return pl_error_set(err, PL_ERR_CORRUPT, "%s: parameters (got %zu, want %zu)",
-                        pl__provider_op_name(op), json_array_size(list), n);
+                        pl_provider_op_name(op), json_array_size(list), n);
 }
 
 static pl_status check_outputs(pl_provider_record *r, pl_provider_op op, const json_t *list,
@@ -69,7 +78,7 @@ static pl_status check_outputs(pl_provider_record *r, pl_provider_op op, const j
             r->reason = PL_PROVIDER_ABI;
             return pl_error_set(err, PL_ERR_CORRUPT,
                                 "%s: output %zu lies elsewhere (got %" PRIdMAX ", want %d)",
-                                pl__provider_op_name(op), n, (intmax_t)json_integer_value(slot),
+                                pl_provider_op_name(op), n, (intmax_t)json_integer_value(slot),
                                 known_outputs[op][n]);
         }
     }
@@ -87,19 +96,36 @@ static int word_of(const char *word, const char *const *list)
     return -1;
 }
 
-static bool read_types(const json_t *list, uint32_t *types)
+/* Words of a list as bits, the first being 1; false for none and for a word that is not in `names`. */
+static bool read_words(const json_t *list, const char *const *names, uint32_t *bits)
 {
-    static const char *const names[] = {"bf16", "fp16", "fp32", NULL};
-
-    *types = 0;
+    *bits = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
         int at = name ? word_of(name, names) : -1;
         if (at < 0)
             return false;
-        *types |= 1u << (PL_TENSOR_BF16 + at);
+        *bits |= 1u << at;
     }
-    return *types != 0;
+    return *bits != 0;
+}
+
+static bool read_types(const json_t *list, uint32_t *types)
+{
+    static const char *const names[] = {"bf16", "fp16", "fp32", NULL};
+    bool known = read_words(list, names, types);
+
+    *types <<= PL_TENSOR_BF16;
+    return known;
+}
+
+/* A record that says nothing of caches takes rows of bf16. */
+static bool read_caches(const json_t *list, uint32_t *caches)
+{
+    static const char *const names[] = {"bf16", "v4", "v32", NULL};
+
+    *caches = 1u << PL_KV_BF16;
+    return !list || read_words(list, names, caches);
 }
 
 /* A list of exactly n integers between min and max. */
@@ -131,17 +157,17 @@ static bool read_dims(const json_t *list, int32_t *min, int32_t *max, int32_t *s
 /* The fields of an operator as they stand in the record. */
 typedef struct fields {
     const char *function, *sink, *base, *layout, *empty, *probabilities;
-    json_t *parameters, *outputs, *types, *dims, *value_dims, *workspace;
-    json_int_t device, heads, index_multiple, min_query, pad_heads, transient;
+    json_t *parameters, *outputs, *types, *dims, *value_dims, *workspace, *caches;
+    json_int_t device, heads, heads_max, index_multiple, min_query, pad_heads, transient;
     double softcap_off;
 } fields;
 
 static bool in_range(const fields *f)
 {
     return f->device >= 1 && f->device <= INT32_MAX && f->heads >= 0 && f->heads <= 1 << 16 &&
-           f->index_multiple >= 1 && f->index_multiple <= 1 << 20 && f->min_query >= 0 &&
-           f->min_query <= INT32_MAX && f->pad_heads >= 0 && f->pad_heads <= 1 << 16 &&
-           f->transient >= 0 && f->softcap_off <= 0;
+           f->heads_max >= 1 && f->heads_max <= 1 << 16 && f->index_multiple >= 1 &&
+           f->index_multiple <= 1 << 20 && f->min_query >= 0 && f->min_query <= INT32_MAX &&
+           f->pad_heads >= 0 && f->pad_heads <= 1 << 16 && f->transient >= 0 && f->softcap_off <= 0;
 }
 
 static pl_status take(pl_provider_record *r, const fields *f, pl_provider_claims *c, pl_error *err)
@@ -158,6 +184,7 @@ static pl_status take(pl_provider_record *r, const fields *f, pl_provider_claims
     c->probabilities = word_of(f->probabilities, roundings);
     if (sink < 0 || layout < 0 || c->lse_base2 < 0 || c->lse_empty_positive < 0 ||
         c->probabilities < 0 || !in_range(f) || !read_types(f->types, &c->types) ||
+        !read_caches(f->caches, &c->caches) ||
         !read_dims(f->dims, &c->dim_min, &c->dim_max, &c->dim_step) ||
         !read_dims(f->value_dims, &c->value_min, &c->value_max, &c->value_step) ||
         !read_ints(f->workspace, 2, 0, INT64_MAX, workspace) ||
@@ -170,6 +197,7 @@ static pl_status take(pl_provider_record *r, const fields *f, pl_provider_claims
     (void)snprintf(c->function, sizeof c->function, "%s", f->function);
     c->device = (int32_t)f->device;
     c->heads = (int32_t)f->heads;
+    c->heads_max = (int32_t)f->heads_max;
     c->index_multiple = (int32_t)f->index_multiple;
     c->min_query = (int32_t)f->min_query;
     c->pad_heads = (int32_t)f->pad_heads;
@@ -186,19 +214,18 @@ static pl_status take(pl_provider_record *r, const fields *f, pl_provider_claims
 static pl_status read_operator(pl_provider_record *r, json_t *o, XXH64_state_t *print,
                                pl_error *err)
 {
-    static const char *const names[] = {"attention_varlen", "attention_sparse", NULL};
     const char *name = json_string_value(json_object_get(o, "operator"));
-    int op = name ? word_of(name, names) : -1;
+    int op = name ? word_of(name, op_names) : -1;
     pl_provider_claims c = {0};
     json_error_t why;
     char *text;
-    fields f;
+    fields f = {.heads_max = 1 << 16};
 
     if (op < 0 || r->op[op].present)
         return refuse(r, PL_PROVIDER_ABI, err, "record: an operator is not known, or named twice");
     if (json_unpack_ex(o, &why, JSON_STRICT,
                        "{s:s,s:s,s:o,s:o,s:o,s:I,s:b,s:I,s:o,s:o,s:I,s:b,s:b,s:b,s:b,s:F,s:s,s:b,"
-                       "s:s,s:s,s:s,s:I,s:s,s:I,s:b,s:o,s:I}",
+                       "s:s,s:s,s:s,s:I,s:s,s:I,s:b,s:o,s:I,s?b,s?o,s?b,s?I}",
                        "operator", &name, "function", &f.function, "parameters", &f.parameters,
                        "outputs", &f.outputs, "types", &f.types, "device", &f.device, "capture",
                        &c.capture, "heads", &f.heads, "dims", &f.dims, "value_dims", &f.value_dims,
@@ -208,7 +235,8 @@ static pl_status read_operator(pl_provider_record *r, json_t *o, XXH64_state_t *
                        &f.base, "lse_layout", &f.layout, "lse_empty", &f.empty, "min_query",
                        &f.min_query, "probabilities", &f.probabilities, "pad_heads", &f.pad_heads,
                        "copies", &c.copies, "workspace", &f.workspace, "transient_per_token",
-                       &f.transient) != 0) {
+                       &f.transient, "pages", &c.pages, "caches", &f.caches, "second_set",
+                       &c.second_set, "heads_max", &f.heads_max) != 0) {
         r->reason = PL_PROVIDER_ABI;
         return pl_error_set(err, PL_ERR_CORRUPT, "record: %s: %s", name, why.text);
     }

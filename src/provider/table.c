@@ -7,7 +7,7 @@
 
 #include "attention/context.h"
 #include "base/error.h"
-#include "plimsoll/version.h"
+#include "ffi/record.h"
 #include "provider/gate.h"
 
 static const char *const names[PL_PROVIDER_N_REASONS] = {
@@ -37,32 +37,8 @@ pl_status pl__provider_builtin(pl_providers *set, pl_error *err)
 {
     pl_provider_entry *e = &set->entry[PL_PROVIDER_BUILTIN];
     const uint64_t bytes = pl_ops_workspace_bytes(set->builtin);
-    char json[4096];
-    int n = snprintf(
-        json, sizeof json,
-        "{\"interface\":1,\"name\":\"builtin\",\"version\":\"%s\",\"operators\":["
-        "{\"operator\":\"attention_varlen\",\"function\":\"pl_attention_varlen\",\"parameters\":"
-        "[\"context\",\"q\",\"k\",\"v\",\"cu_seqlens_q\",\"cu_seqlens_k\",\"page_table\",\"sink\","
-        "\"softmax_scale\",\"causal\",\"window_left\",\"window_right\",\"softcap\",\"out\",\"lse\","
-        "\"workspace\"],\"outputs\":[13,14],\"types\":[\"bf16\",\"fp16\",\"fp32\"],\"device\":1,"
-        "\"capture\":false,\"heads\":0,\"dims\":[8,512,8],\"value_dims\":[8,512,8],"
-        "\"index_multiple\":1,\"contiguous\":false,\"causal\":true,\"window\":true,\"softcap\":"
-        "true,"
-        "\"softcap_off\":0.0,\"sink\":\"native\",\"sink_in_lse\":false,\"lse_base\":\"e\","
-        "\"lse_layout\":\"HT\",\"lse_empty\":\"-inf\",\"min_query\":0,\"probabilities\":"
-        "\"rounded\","
-        "\"pad_heads\":0,\"copies\":false,\"workspace\":[%llu,0],\"transient_per_token\":0},"
-        "{\"operator\":\"attention_sparse\",\"function\":\"pl_attention_sparse_prefill\","
-        "\"parameters\":[\"context\",\"q\",\"cache\",\"indices\",\"lengths\",\"extra_cache\","
-        "\"extra_indices\",\"extra_lengths\",\"sink\",\"softmax_scale\",\"out\",\"max_logits\","
-        "\"lse\",\"workspace\"],\"outputs\":[10,11,12],\"types\":[\"bf16\"],\"device\":1,"
-        "\"capture\":false,\"heads\":0,\"dims\":[512,576,64],\"value_dims\":[512,512,512],"
-        "\"index_multiple\":1,\"contiguous\":false,\"causal\":false,\"window\":false,\"softcap\":"
-        "false,\"softcap_off\":0.0,\"sink\":\"native\",\"sink_in_lse\":false,\"lse_base\":\"e\","
-        "\"lse_layout\":\"HT\",\"lse_empty\":\"+inf\",\"min_query\":0,\"probabilities\":"
-        "\"rounded\","
-        "\"pad_heads\":0,\"copies\":false,\"workspace\":[%llu,0],\"transient_per_token\":0}]}",
-        PL_VERSION, (unsigned long long)bytes, (unsigned long long)bytes);
+    char json[8192];
+    int n = pl__ffi_own_record(json, sizeof json, "builtin", "pl_", bytes, 0);
 
     e->n_workers = set->builtin->n_workers;
     return pl__provider_record_read(&e->record, json, (size_t)n, err);

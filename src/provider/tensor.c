@@ -3,20 +3,29 @@
 
 #include <stddef.h>
 
-pl_tensor pl_tensor_of(void *data, pl_tensor_type type, int32_t n_dims, int64_t d0, int64_t d1,
-                       int64_t d2)
+/* Strides of an array without gaps. */
+static pl_tensor pack(pl_tensor t)
 {
-    pl_tensor t = {data, type, PL_DEVICE_CPU, n_dims, {d0, d1, d2}, {0}};
     int64_t stride = 1;
 
-    for (int i = PL_TENSOR_MAX_DIMS - 1; i >= 0; i--) {
-        if (i >= n_dims)
-            continue;
+    for (int i = t.n_dims - 1; i >= 0; i--) {
         t.strides[i] = stride;
         if (__builtin_mul_overflow(stride, t.shape[i], &stride))
             stride = -1; /* no such array: every check refuses it */
     }
     return t;
+}
+
+pl_tensor pl_tensor_of(void *data, pl_tensor_type type, int32_t n_dims, int64_t d0, int64_t d1,
+                       int64_t d2)
+{
+    return pack((pl_tensor){data, type, PL_DEVICE_CPU, n_dims < 3 ? n_dims : 3, {d0, d1, d2}, {0}});
+}
+
+pl_tensor pl_tensor_pages(void *data, pl_tensor_type type, int64_t n_pages, int64_t page_size,
+                          int64_t n_heads, int64_t dim)
+{
+    return pack((pl_tensor){data, type, PL_DEVICE_CPU, 4, {n_pages, page_size, n_heads, dim}, {0}});
 }
 
 int64_t pl__tensor_size(pl_tensor_type type)
@@ -93,6 +102,8 @@ bool pl__tensor_extent(const pl_tensor *t, uintptr_t *begin, uintptr_t *end)
     *begin = *end = 0;
     if (t->type == PL_TENSOR_NONE)
         return true;
+    if (t->n_dims < 0 || t->n_dims > PL_TENSOR_MAX_DIMS)
+        return false;
     for (int32_t i = 0; i < t->n_dims; i++)
         if (t->shape[i] < 1)
             return t->shape[i] == 0;

@@ -32,9 +32,13 @@ case_list()
     expect_value providers.0.usable true
     expect_value providers.0.operators.0.operator attention_varlen
     expect_value providers.0.operators.1.lse_empty +inf
+    expect_value providers.0.operators.1.caches.2 v32
+    expect_value providers.0.operators.2.operator attention_sparse_decode
+    expect_value providers.0.operators.2.second_set true
     run provider list --json "$(lib padded)" "$(lib drift)"
     expect_value providers.1.name padded
     expect_value providers.1.operators.0.heads 64
+    expect_value providers.1.operators.0.pages false
     expect_value providers.1.operators.0.transient_bytes_per_token 65536
     expect_value providers.2.usable false
     expect_value providers.2.reason abi
@@ -67,12 +71,16 @@ case_check_our_own()
     expect_value name plimsoll
     expect_value conforms true
     for claim in attention_varlen.types.bf16 attention_varlen.types.fp16 attention_varlen.magi2.native \
-        attention_varlen.magi2.corrected attention_varlen.short attention_sparse.types.bf16; do
+        attention_varlen.magi2.corrected attention_varlen.short attention_sparse.types.bf16 attention_varlen.pages \
+        attention_sparse.cache.bf16.pages attention_sparse.cache.v4 attention_sparse.cache.v32 attention_sparse.second_set \
+        attention_sparse_decode.cache.v4 attention_sparse_decode.seq_tokens; do
         finding $claim holds true
     done
     finding attention_varlen.short cases 31
     finding abi holds null
+    expect_out '^ *"max_abs_out": 0\.0[0-9]+,$' '^ *"max_abs_lse": [0-9.e-]+,$'
     run provider check "$(ours)"
+    expect_out '^largest absolute difference: out 0\.0[0-9]+, LSE [0-9.e-]+$'
     expect_out 'claim .*out +lse' '^attention_varlen.magi2.native +holds +1 +0\.[0-9]+ +[0-9.e-]+' '^conforms$'
 }
 
@@ -84,6 +92,7 @@ case_check_others()
         expect_value conforms true
     done
     finding attention_varlen.short cases 0
+    finding attention_varlen.pages holds null
     run provider check "$(lib liar)" --json
     expect_status 1
     expect_value conforms false
@@ -95,7 +104,7 @@ case_check_others()
     finding attention_varlen.types.bf16 detail 'wrote outside of its outputs'
     run provider check "$(lib failing)"
     expect_status 1
-    expect_out 'BROKEN' '^does not conform$'
+    expect_out 'BROKEN' 'RuntimeError: test_attention: no tiles are left' '^does not conform$'
     run provider check "$(lib crashing)"
     expect_status 1
     expect_empty out
@@ -143,10 +152,17 @@ case_stats()
     expect_value unit calls
     expect_value counters.0.provider builtin
     expect_value counters.0.reason direct
-    expect_value counters.0.calls 7
+    expect_value counters.0.calls 10
     run provider stats "$(lib padded)"
-    expect_out '^builtin +direct +7$' '^builtin +capture +1$' '^padded +direct +1$' '^padded +query +2$' \
-        '^padded +operator +4$'
+    expect_out '^builtin +direct +10$' '^builtin +capture +1$' '^padded +direct +1$' '^padded +query +2$' \
+        '^padded +operator +7$'
+    run provider stats "$(lib padded)" --explain
+    expect_out '^DeepSeek-V4 Flash, prefill: padded$' '^MAGI-2, 272p: builtin$' '^  padded +operator +attention_varlen: not'
+    run provider stats "$(lib padded)" --explain --json
+    expect_value calls.4.provider padded
+    expect_value calls.8.candidates.0.reason operator
+    run provider stats --explain --url http://127.0.0.1:1
+    expect_status 2
     run provider stats --url http://127.0.0.1:1
     expect_status 3
     run provider stats --url http://127.0.0.1:1 "$(lib padded)"
@@ -175,6 +191,18 @@ case_explain()
     run provider explain "$(lib padded)" --op attention_sparse --capture-unknown --backend padded
     expect_status 1
     expect_out 'capture: unknown'
+    run provider explain "$(lib forms)" --op attention_sparse_decode --cache v4 --second-set --seq-tokens 2 --json
+    expect_value provider forms
+    run provider explain "$(lib forms)" --op attention_sparse_decode --cache v4 --seq-tokens 3 --json
+    expect_value candidates.0.reason seq_tokens
+    run provider explain "$(lib padded)" --op attention_sparse --second-set --backend padded --json
+    expect_value candidates.0.reason second_set
+    run provider explain "$(lib padded)" --op attention_sparse --cache v4 --backend padded --json
+    expect_value candidates.0.reason cache
+    run provider explain "$(lib base2)" --page-size 16 --keys 100000 --backend variant2 --json
+    expect_value candidates.0.reason pages
+    run provider explain "$(lib forms)" --page-size 16 --keys 100000 --json
+    expect_value provider forms
     run provider explain --backend nobody
     expect_status 2
 }

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA = 16 << 20 };
+#include "plimsoll/ops.h"
+
+enum { ARENA = 16 << 20, WORKSPACE = 1 << 20, FENCE = 1 << 16 };
 
 static float number(uint32_t *state)
 {
@@ -90,7 +92,7 @@ case_call sparse_case(int64_t n_tokens, int64_t n_heads)
     c.call.out = rows(&c, n_tokens, n_heads, 512, 0);
     c.call.lse = stat(&c, n_heads, n_tokens);
     c.call.max_logits = stat(&c, n_heads, n_tokens);
-    c.call.workspace = pl_tensor_of(case_take(&c, 4 << 20), PL_TENSOR_UINT8, 1, 4 << 20, 0, 0);
+    c.call.workspace = pl_tensor_of(case_take(&c, WORKSPACE), PL_TENSOR_UINT8, 1, WORKSPACE, 0, 0);
     return c;
 }
 
@@ -115,7 +117,91 @@ case_call varlen_case(const int32_t *n_q, const int32_t *n_k, int64_t n_heads, i
         c.call.sink = sinks(&c, n_heads);
     c.call.out = rows(&c, cu_q[n], n_heads, value_dim, 0);
     c.call.lse = stat(&c, n_heads, cu_q[n]);
-    c.call.workspace = pl_tensor_of(case_take(&c, 4 << 20), PL_TENSOR_UINT8, 1, 4 << 20, 0, 0);
+    c.call.workspace = pl_tensor_of(case_take(&c, WORKSPACE), PL_TENSOR_UINT8, 1, WORKSPACE, 0, 0);
+    return c;
+}
+
+case_call paged_case(const int32_t *n_q, const int32_t *n_k, int64_t n_heads, int64_t n_kv_heads)
+{
+    enum { PAGE = 4, DIM = 16, WIDTH = 4, GAP = 8 };
+    case_call c = varlen_case(n_q, n_k, n_heads, n_kv_heads, DIM, DIM, true);
+    int64_t n_seqs = c.call.indices.shape[0] - 1, n_pages = 1;
+    int32_t *table = case_take(&c, (size_t)n_seqs * WIDTH * 4);
+    pl_tensor *kv[2] = {&c.call.k, &c.call.v};
+
+    for (int64_t b = 0; b < n_seqs; b++)
+        n_pages += (n_k[b] + PAGE - 1) / PAGE;
+    for (int64_t b = 0, next = n_pages; b < n_seqs; b++)
+        for (int64_t i = 0; i < WIDTH; i++) /* numbers that nobody needs are none */
+            table[b * WIDTH + i] = i * PAGE < n_k[b] ? (int32_t)--next : -1;
+    c.call.pages = pl_tensor_of(table, PL_TENSOR_INT32, 2, n_seqs, WIDTH, 0);
+    for (int i = 0; i < 2; i++) {
+        int64_t stride = PAGE * n_kv_heads * DIM + GAP;
+        pl_tensor t = rows(&c, n_pages, 1, stride, (uint32_t)(8 + i));
+        *kv[i] = pl_tensor_pages(t.data, PL_TENSOR_BF16, n_pages, PAGE, n_kv_heads, DIM);
+        kv[i]->strides[0] = stride;
+    }
+    return c;
+}
+
+/* Rows of bf16 through pl_kv_insert, so that every byte of the cache is what an engine would have there. */
+static pl_tensor cache_of(case_call *c, pl_ops_context *context, int format, uint32_t seed)
+{
+    enum { ROWS = 80, PAGE = 16, GAP = 64 };
+    const int64_t dim = format == PL_KV_V32 ? 576 : 512;
+    const int64_t row = format == PL_KV_BF16 ? dim : format == PL_KV_V4 ? 584 : 656;
+    const int64_t size = format == PL_KV_BF16 ? 2 : 1, stride = PAGE * row + GAP;
+    pl_tensor x = rows(c, ROWS, 1, dim, seed);
+    pl_tensor t =
+        pl_tensor_pages(case_take(c, (size_t)(ROWS / PAGE * stride * size)),
+                        size == 2 ? PL_TENSOR_BF16 : PL_TENSOR_UINT8, ROWS / PAGE, PAGE, 1, row);
+    pl_kv_cache cache = {.format = (pl_kv_format)format,
+                         .head_dim = (int32_t)dim,
+                         .data = t.data,
+                         .page_size = PAGE,
+                         .n_pages = ROWS / PAGE,
+                         .page_bytes = stride * size};
+    int32_t slots[ROWS];
+    pl_error err;
+
+    t.strides[0] = stride;
+    for (int i = 0; i < ROWS; i++)
+        slots[i] = i;
+    check_ok(pl_kv_insert(context, &cache, ROWS, slots, x.data, dim, &err), &err);
+    return t;
+}
+
+static void lists_of(case_call *c, int32_t seq_tokens, int64_t n_tokens, int shift,
+                     pl_tensor *indices, pl_tensor *lengths)
+{
+    int64_t n_lengths = n_tokens / (seq_tokens ? seq_tokens : 1);
+    int32_t *lists = case_take(c, (size_t)n_tokens * 64 * 4);
+    int32_t *length = case_take(c, (size_t)n_lengths * 4);
+
+    for (int64_t b = 0; b < n_lengths; b++)
+        length[b] = (int32_t)(b ? 64 - b - shift : 0); /* the first has no key */
+    for (int64_t t = 0; t < n_tokens; t++)
+        for (int i = 0; i < 64; i++)
+            lists[t * 64 + i] = (int32_t)((t * 31 + i * 5 + shift) % 81) - 1;
+    *indices = pl_tensor_of(lists, PL_TENSOR_INT32, 3, n_tokens, 1, 64);
+    *lengths = pl_tensor_of(length, PL_TENSOR_INT32, 1, n_lengths, 0, 0);
+}
+
+case_call cache_case(pl_ops_context *context, int format, bool second_set, int32_t seq_tokens,
+                     int64_t n_tokens, int64_t n_heads)
+{
+    case_call c = sparse_case(n_tokens, n_heads);
+
+    c.call.op = seq_tokens ? PL_PROVIDER_DECODE : PL_PROVIDER_SPARSE;
+    c.call.seq_tokens = seq_tokens;
+    if (format == PL_KV_V32)
+        c.call.q = rows(&c, n_tokens, n_heads, 576, 6);
+    c.call.k = cache_of(&c, context, format, 2);
+    lists_of(&c, seq_tokens, n_tokens, 0, &c.call.indices, &c.call.lengths);
+    if (second_set) {
+        c.call.extra_k = cache_of(&c, context, format, 9);
+        lists_of(&c, seq_tokens, n_tokens, 3, &c.call.extra_indices, &c.call.extra_lengths);
+    }
     return c;
 }
 
@@ -125,14 +211,19 @@ void case_free(case_call *c)
     free(c->copy);
 }
 
+size_t case_bytes(const case_call *c)
+{
+    return c->used + FENCE < c->bytes ? c->used + FENCE : c->bytes;
+}
+
 void case_remember(case_call *c)
 {
-    memcpy(c->copy, c->arena, c->bytes);
+    memcpy(c->copy, c->arena, case_bytes(c));
 }
 
 void case_unchanged(const char *what, const case_call *c)
 {
-    check_same_bytes(what, c->arena, c->copy, c->bytes);
+    check_same_bytes(what, c->arena, c->copy, case_bytes(c));
 }
 
 pl_ops_context *case_context(void)

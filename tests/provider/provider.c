@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ffi/call.h"
+#include "ffi/record.h"
 #include "ops/varlen.h"
 #include "plimsoll/ops.h"
 
@@ -20,7 +21,8 @@ enum {
     FAILING = 7,    /* varlen: every launch fails after it wrote into out */
     UNKNOWN = 8,    /* varlen: a claim that nobody knows */
     WRITER = 9,     /* varlen: writes behind its output */
-    CRASHING = 10   /* varlen: ends the process */
+    CRASHING = 10,  /* varlen: ends the process */
+    FORMS = 11      /* all that our own library offers */
 };
 
 #define ORDER   "\"q\",\"k\""
@@ -30,10 +32,12 @@ PL_FFI_EXPORT pl_ffi_function __tvm_ffi_provider_describe;
 PL_FFI_EXPORT pl_ffi_function __tvm_ffi_test_attention;
 PL_FFI_EXPORT pl_ffi_function __tvm_ffi_test_attention_workspace_size;
 extern pl_ffi_function __tvm_ffi_attention_varlen, __tvm_ffi_attention_sparse_prefill,
-    __tvm_ffi_attention_varlen_workspace_size;
+    __tvm_ffi_attention_sparse_decode, __tvm_ffi_attention_varlen_workspace_size;
 
 static int record(char *to, size_t n)
 {
+    if (VARIANT == FORMS)
+        return pl__ffi_own_record(to, n, "forms", "", 0, PL_VARLEN_SCRATCH_BYTES);
     if (VARIANT == PADDED)
         return snprintf(
             to, n,
@@ -90,6 +94,13 @@ int __tvm_ffi_test_attention_workspace_size(void *self, const pl_ffi_any *args, 
 {
     return __tvm_ffi_attention_varlen_workspace_size(self, args, n_args, result);
 }
+#endif
+
+#if VARIANT == 11
+/* Named, so that the linker keeps them: they are what the record names. */
+pl_ffi_function *const provider_functions[] = {__tvm_ffi_attention_varlen,
+                                               __tvm_ffi_attention_sparse_prefill,
+                                               __tvm_ffi_attention_sparse_decode};
 #endif
 
 static pl_dl_tensor *tensor(const pl_ffi_any *a)
@@ -161,8 +172,10 @@ int __tvm_ffi_test_attention(void *self, const pl_ffi_any *given, int32_t n_args
     if (VARIANT == BASE2 || VARIANT == LIAR)
         return other_lse(self, args, n_args, result);
     if (VARIANT == FAILING) {
+        pl_ffi_call c = pl__ffi_begin("test_attention", args, n_args, n_args, result);
         memset(tensor(&args[13])->data, 0x77, 2);
-        return -1;
+        pl__ffi_fail(&c, "RuntimeError", "no tiles are left\nfor %d arguments", n_args);
+        return pl__ffi_end(&c);
     }
     if (VARIANT == CRASHING)
         abort();

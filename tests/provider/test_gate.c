@@ -555,7 +555,7 @@ static void a_failed_launch_is_returned_and_not_tried_again(void **state)
     uint16_t *out = c.call.out.data;
 
     check_error(run(i, &c.call, 0, &outcome, &err), PL_ERR_INTERNAL, &err, "test_attention: failed",
-                NULL);
+                "RuntimeError: test_attention: no tiles are left", "for 16 arguments", NULL);
     assert_int_equal(outcome.provider, i);
     assert_int_equal(outcome.reason, PL_PROVIDER_LAUNCH_FAILED);
     assert_int_equal(pl_providers_calls(set, i, PL_PROVIDER_LAUNCH_FAILED, 0), 1);

@@ -111,11 +111,52 @@ static void arguments_have_names_and_types(void **state)
     json_decref(of);
 }
 
+/* What the library says of itself as a provider has the names and the order of its functions, and outputs where they lie. */
+static void the_record_names_what_the_functions_take(void **state)
+{
+    static const char *const outputs[] = {"out", "max_logits", "lse"};
+    static char text[16384];
+    int64_t n_bytes = sizeof text;
+    pl_ffi_function *describe;
+    pl_ffi_any result;
+    json_t *record, *operators, *operator;
+    size_t i;
+
+    *(void **)&describe = ffi_host_symbol(&host, "__tvm_ffi_provider_describe");
+    ffi_host_put(&host, 0, text, PL_DL_UINT, 8, 1, &n_bytes);
+    assert_int_equal(describe(NULL, host.args, 1, &result), 0);
+    assert_true(result.v.i > 0 && result.v.i < (int64_t)sizeof text);
+    record = json_loadb(text, (size_t)result.v.i, 0, NULL);
+    operators = json_object_get(record, "operators");
+    assert_int_equal(json_array_size(operators), 3);
+    json_array_foreach(operators, i, operator)
+    {
+        json_t *of = metadata_of(json_string_value(json_object_get(operator, "function")));
+        json_t *names = json_object_get(operator, "parameters"), *place;
+        size_t k, n = 0;
+
+        assert_true(json_equal(names, json_object_get(of, "arguments")));
+        json_array_foreach(json_object_get(operator, "outputs"), k, place)
+        {
+            const char *name =
+                json_string_value(json_array_get(names, (size_t)json_integer_value(place)));
+            n += n == 1 && strcmp(name, "lse") == 0; /* varlen has no largest logits */
+            assert_true(n < 3);
+            assert_string_equal(name, outputs[n++]);
+        }
+        assert_int_equal(n, 3);
+        json_decref(of);
+    }
+    json_decref(record);
+    (void)state;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_function_has_its_arguments),
         cmocka_unit_test(arguments_have_names_and_types),
+        cmocka_unit_test(the_record_names_what_the_functions_take),
     };
 
     if (argc != 2) {
