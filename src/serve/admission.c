@@ -14,9 +14,9 @@ static bool out_of_memory(pl_fault *fault)
     return pl_fault_set(fault, 500, "", "out of memory");
 }
 
-bool pl_job_check_model(const pl_job *job, const char *model, pl_fault *fault)
+bool pl_serve_check_model(const pl_serve *s, const char *model, pl_fault *fault)
 {
-    const char *name = job->serve->params.model_name;
+    const char *name = s->params.model_name;
 
     if (!model || strcmp(model, name) == 0)
         return true;
@@ -209,7 +209,7 @@ static bool choose_seed(pl_fields *f, pl_fault *fault)
 bool pl_job_prepare(pl_job *job, pl_encoder *encoder, pl_fault *fault)
 {
     if (!pl_fields_parse(job->kind, job->body, job->n_body, &job->fields, fault) ||
-        !pl_job_check_model(job, job->fields.model, fault))
+        !pl_serve_check_model(job->serve, job->fields.model, fault))
         return false;
     if (job->serve->params.fcfs && job->fields.priority != 0)
         return pl_fault_set(fault, 400, "priority",

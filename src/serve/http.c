@@ -2,6 +2,7 @@
  * connection sleeps until there is something to say. */
 #include "serve/http.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ static const pl_route routes[] = {
     {"GET", "/version", .get = pl_http_version},
     {"GET", "/metrics", .get = pl_http_metrics},
     {"GET", "/v1/models", .get = pl_http_models},
+    {"GET", "/v1/models/", .prefix = true, .get = pl_http_model},
     {"GET", "/v1/plan", .get = pl_http_plan},
     {"POST", "/v1/chat/completions", .kind = PL_FIELDS_CHAT},
     {"POST", "/v1/completions", .kind = PL_FIELDS_COMPLETION},
@@ -37,13 +39,18 @@ static enum MHD_Result refuse(pl_exchange *x, int http, const char *text)
 
 /* ---- the beginning */
 
+static bool matches(const pl_route *r, const char *url)
+{
+    return r->prefix ? strncmp(url, r->path, strlen(r->path)) == 0 : strcmp(url, r->path) == 0;
+}
+
 static const pl_route *find(const char *method, const char *url, bool *path_known)
 {
     *path_known = false;
     if (strcmp(method, "HEAD") == 0)
         method = "GET";
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
-        if (strcmp(url, routes[i].path) == 0) {
+        if (matches(&routes[i], url)) {
             *path_known = true;
             if (strcmp(method, routes[i].method) == 0)
                 return &routes[i];
@@ -89,6 +96,8 @@ static enum MHD_Result begin(pl_serve *s, struct MHD_Connection *connection, con
     if (s->params.cors_origin && strcmp(method, "OPTIONS") == 0)
         return pl_reply_empty(x, MHD_HTTP_NO_CONTENT, NULL, NULL);
     x->route = find(method, url, &path_known);
+    if (x->route && x->route->prefix)
+        (void)snprintf(x->rest, sizeof x->rest, "%s", url + strlen(x->route->path));
     if (!x->route)
         return path_known ? refuse(x, 405, "server: this path has another method")
                           : refuse(x, 404, "server: there is no such path");

@@ -15,13 +15,15 @@ typedef struct pl_exchange {
     size_t n_body, max_body;
     uint64_t held_bytes;
     bool too_large;
-    int key; /* its index; -1: none was shown, or none is needed */
+    int key;        /* its index; -1: none was shown, or none is needed */
+    char rest[128]; /* of the path, behind the route's prefix; cut short */
     pl_job *job;
 } pl_exchange;
 
 typedef struct pl_route {
     const char *method, *path;
-    bool open; /* answered without a key */
+    bool open;   /* answered without a key */
+    bool prefix; /* whatever comes behind `path` is the exchange's `rest` */
     /* GET */
     enum MHD_Result (*get)(pl_exchange *x);
     /* POST */
@@ -54,6 +56,7 @@ enum MHD_Result pl_http_health(pl_exchange *x);
 enum MHD_Result pl_http_ready(pl_exchange *x);
 enum MHD_Result pl_http_version(pl_exchange *x);
 enum MHD_Result pl_http_models(pl_exchange *x);
+enum MHD_Result pl_http_model(pl_exchange *x);
 enum MHD_Result pl_http_plan(pl_exchange *x);
 enum MHD_Result pl_http_metrics(pl_exchange *x);
 

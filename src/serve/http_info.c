@@ -56,20 +56,35 @@ static const pl_engine *engine_of(pl_exchange *x, enum MHD_Result *sent)
     return NULL;
 }
 
+static json_t *model_json(const pl_serve *s)
+{
+    const char *name = s->params.model_name;
+
+    return json_pack("{s:s,s:s,s:I,s:s,s:s,s:i}", "id", name, "object", "model", "created",
+                     (json_int_t)s->opened, "owned_by", "plimsoll", "root", name, "max_model_len",
+                     pl_plan_totals_of(pl_engine_plan(s->engine)).max_model_len);
+}
+
 enum MHD_Result pl_http_models(pl_exchange *x)
 {
     enum MHD_Result sent = MHD_NO;
-    const pl_engine *e = engine_of(x, &sent);
-    const char *name = x->serve->params.model_name;
 
-    if (!e)
+    if (!engine_of(x, &sent))
         return sent;
     return pl_reply_json(x, MHD_HTTP_OK,
-                         json_pack("{s:s,s:[{s:s,s:s,s:I,s:s,s:s,s:i}]}", "object", "list", "data",
-                                   "id", name, "object", "model", "created",
-                                   (json_int_t)x->serve->opened, "owned_by", "plimsoll", "root",
-                                   name, "max_model_len",
-                                   pl_plan_totals_of(pl_engine_plan(e)).max_model_len));
+                         json_pack("{s:s,s:[o]}", "object", "list", "data", model_json(x->serve)));
+}
+
+enum MHD_Result pl_http_model(pl_exchange *x)
+{
+    enum MHD_Result sent = MHD_NO;
+    pl_fault fault;
+
+    if (!engine_of(x, &sent))
+        return sent;
+    if (!pl_serve_check_model(x->serve, x->rest, &fault))
+        return pl_reply_fault(x, &fault);
+    return pl_reply_json(x, MHD_HTTP_OK, model_json(x->serve));
 }
 
 static json_t *region_json(pl_plan_region r)

@@ -98,7 +98,8 @@ bool pl_job_text(pl_job *job, pl_encoder *encoder, pl_fault *fault)
         json_decref(root);
         return pl_fault_set(fault, 400, "", "request: not a JSON object");
     }
-    ok = pl_field_string(root, "model", &model, fault) && pl_job_check_model(job, model, fault);
+    ok = pl_field_string(root, "model", &model, fault) &&
+         pl_serve_check_model(job->serve, model, fault);
     if (ok && !pl_engine_tokenizer(job->serve->engine))
         ok = pl_fault_set(fault, 400, "model", "model: has no tokenizer");
     if (ok)

@@ -191,7 +191,7 @@ void pl_serve_observe_locked(pl_serve_histogram *h, double seconds);
 
 /* admission.c: everything between a body and a job that can run. */
 bool pl_job_prepare(pl_job *job, pl_encoder *encoder, pl_fault *fault);
-bool pl_job_check_model(const pl_job *job, const char *model, pl_fault *fault);
+bool pl_serve_check_model(const pl_serve *s, const char *model, pl_fault *fault);
 
 /* prompt.c. Ids of a conversation, in job->prompts[0]; of texts and lists of ids, in job->prompts. Both drop fields.root. */
 bool pl_job_encode_chat(pl_job *job, pl_encoder *encoder, pl_fault *fault);

@@ -48,6 +48,8 @@ static void answer_text(pl_job *job)
 {
     pl_serve *s = job->serve;
 
+    pl_log(PL_LOG_INFO, "request", "id=%s status=200 total_ms=%.1f", job->id,
+           1e3 * (pl_serve_now() - job->arrived));
     pthread_mutex_lock(&s->lock);
     job->state = PL_JOB_ENDED;
     pl_job_wake_locked(job);

@@ -38,6 +38,7 @@ static pl_status submit(pl_serve_loop *l, pl_job *job, pl_error *err)
     }
     l->serve->n_waiting--;
     l->serve->counters.n_waiting = l->serve->n_waiting;
+    l->serve->counters.n_running = l->n_live;
     pl_queue_charge_locked(job, p.n_tokens);
     pthread_mutex_unlock(&l->serve->lock);
     return PL_OK;
@@ -111,6 +112,14 @@ static void wait_for_work(pl_serve_loop *l)
         (void)pthread_cond_timedwait(&s->to_run, &s->lock, &until);
 }
 
+/* Before any answer ends: whoever has read one finds its last step counted. */
+static void count(const pl_serve_loop *l)
+{
+    pthread_mutex_lock(&l->serve->lock);
+    l->serve->counters.engine = pl_engine_stats_of(l->engine);
+    pthread_mutex_unlock(&l->serve->lock);
+}
+
 static pl_status run_loop(pl_serve_loop *l, pl_error *err)
 {
     pl_serve *s = l->serve;
@@ -124,8 +133,6 @@ static pl_status run_loop(pl_serve_loop *l, pl_error *err)
         pl_watch_locked(l);
         cancelled = pl_watch_take_cancelled_locked(s);
         drained = pl_watch_is_drained_locked(l);
-        s->counters.engine = pl_engine_stats_of(l->engine);
-        s->counters.n_running = l->n_live;
         pthread_mutex_unlock(&s->lock);
         pl_outcome_end_all(l, cancelled);
         if (drained)
@@ -133,6 +140,7 @@ static pl_status run_loop(pl_serve_loop *l, pl_error *err)
         PL_TRY(submit_some(l, err));
         if (l->n_live)
             PL_TRY(pl_engine_step(l->engine, &busy, err));
+        count(l);
         pl_outcome_settle(l);
     }
 }
