@@ -240,8 +240,8 @@ run_suite()
     configurations)
         plain_build engine && PL_ENGINE_FULL=1 run_tests build --suite engine --timeout-multiplier 4 line engine bits-nano bits-micro \
             speculation far rejection interplay prefixes
-        plain_build serve && PL_SERVE_DRAWS=4000 PL_SERVE_FORMS=20 run_tests build --suite serve --timeout-multiplier 20 \
-            serve-batch serve-forms
+        plain_build serve && PL_SERVE_DRAWS=4000 PL_SERVE_FORMS=20 PL_SERVE_WAVES=20 run_tests build --suite serve --timeout-multiplier 20 \
+            serve-batch serve-forms serve-waves
         ;;
     fuzzing) run_fuzzing ;;
     esac

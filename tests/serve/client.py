@@ -84,6 +84,13 @@ class Server:
                 return float(line.rsplit(" ", 1)[1])
         raise KeyError(name)
 
+    def is_idle(self):
+        """Nothing runs, waits, is sent or is remembered, but for this very question."""
+        values = {line.split("{")[0]: float(line.rsplit(" ", 1)[1])
+                  for line in self.get("/metrics", headers=self.headers)[2].splitlines() if not line.startswith("#")}
+        return (values["vllm:num_requests_running"] == values["vllm:num_requests_waiting"] == 0
+                and values["plimsoll:request_memory_bytes"] == 0 and values["plimsoll:http_exchanges"] == 1)
+
     def stop(self):
         """Ends it as a service manager does; the exit status."""
         if self.process.poll() is None:

@@ -16,9 +16,9 @@ from client import Server, is_sanitized, resident, run_cases, wait_until, withou
 PROGRAM, MODEL = sys.argv[1:3]
 COMPLETIONS = "/v1/completions"
 SHORT = {"prompt": [5, 6, 7], "max_tokens": 2, "ignore_eos": True}
-LONG = {"prompt": [5, 6, 7], "max_tokens": 2000, "ignore_eos": True, "stream": True}
+LONG = {"prompt": [5, 6, 7], "max_tokens": 4000, "ignore_eos": True, "stream": True}
 server = Server(PROGRAM, MODEL, "--max-body", "64KiB", "--max-waiting", "4", "--max-num-seqs", "2",
-                "--max-model-len", "4096", "--drain-seconds", "20", env=without_key())
+                "--max-model-len", "4096", "--drain-seconds", "300", env=without_key())
 
 
 def connect(to=server):
@@ -31,10 +31,6 @@ def send_post(s, body, length=None):
     s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" %
               (length or len(data)))
     s.sendall(data)
-
-
-def idle():
-    return server.metric("vllm:num_requests_running") == 0
 
 
 def malformed_http_and_json_are_refused():
@@ -85,7 +81,7 @@ def slow_clients_stall_nobody():
         assert server.post(COMPLETIONS, SHORT)[0] == 200
     for s in drips + readers:
         s.close()
-    wait_until(idle)
+    wait_until(server.is_idle)
 
 
 def drips_until_cut(s, first):
@@ -128,7 +124,7 @@ def who_drips_a_request_loses_the_connection():
         assert said == [b""] * 24, said
         # Who has said all it wants may listen for longer.
         s = connect(other)
-        send_post(s, LONG)
+        send_post(s, {**LONG, "max_tokens": 1000})
         heard = b""
         while b"[DONE]" not in heard:
             more = s.recv(1 << 16)
@@ -150,9 +146,8 @@ def clients_that_vanish_free_their_place():
         wait_until(lambda: server.metric("vllm:num_requests_running") == 2)
         for s in gone:
             s.close()
-        wait_until(idle)
+        wait_until(server.is_idle)
         wait_until(lambda n=before: server.metric("plimsoll:requests_cancelled_total") == n + 2)
-    wait_until(lambda: server.metric("plimsoll:request_memory_bytes") == 0)
 
 
 def what_waits_is_bounded():
@@ -174,27 +169,6 @@ def what_waits_is_bounded():
         s.close()
 
 
-def a_request_of_higher_priority_overtakes():
-    busy = [connect() for _ in range(2)]
-    for s in busy:
-        send_post(s, {**LONG, "max_tokens": 60, "priority": -9})
-    wait_until(lambda: server.metric("vllm:num_requests_running") == 2)
-    order, threads = [], []
-    for name, priority in (("late", 5), ("soon", 0), ("first", -5)):
-        def ask(name=name, priority=priority):
-            assert server.post(COMPLETIONS, {**SHORT, "max_tokens": 40, "n": 1,
-                                             "priority": priority})[0] == 200
-            order.append(name)
-        threads.append(threading.Thread(target=ask))
-        threads[-1].start()
-        wait_until(lambda n=len(threads): server.metric("vllm:num_requests_waiting") == n)
-    for thread in threads:
-        thread.join()
-    assert order[-1] == "late", order
-    for s in busy:
-        s.close()
-
-
 def a_thousand_connections_are_held():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     n = min(1000, hard - 50)
@@ -210,7 +184,7 @@ def a_thousand_connections_are_held():
 
 
 def memory_stays_flat_and_below_the_plan():
-    wait_until(idle)
+    wait_until(server.is_idle)
     def work():
         for _ in range(60):
             assert server.post(COMPLETIONS, {**SHORT, "logprobs": 5})[0] == 200
@@ -263,7 +237,7 @@ def wrong_use_is_refused_before_anything_is_opened():
 
 def requests_end_in_time():
     quick = Server(PROGRAM, MODEL, "--max-request-seconds", "1", env=without_key())
-    status, _, answer = quick.post(COMPLETIONS, {**LONG, "stream": False, "n": 8})
+    status, _, answer = quick.post(COMPLETIONS, {**LONG, "stream": False, "n": 64})
     assert status == 504 and "1 s" in answer["error"]["message"], (status, answer)
     assert quick.stop() == 0
 
@@ -297,16 +271,17 @@ def tls_and_cors():
 
 
 def a_drain_answers_what_runs():
-    wait_until(idle)
+    wait_until(server.is_idle)
     s = connect()
-    send_post(s, {**LONG, "max_tokens": 50})
-    wait_until(lambda: server.metric("vllm:num_requests_running") == 1)
+    send_post(s, {**LONG, "max_tokens": 200})
+    text = b""
+    while b"data: " not in text:  # it runs
+        text += s.recv(1)
     waiting = connect()  # a connection that is open already
     waiting.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
     assert waiting.recv(1000).startswith(b"HTTP/1.1 200")
     waiting.close()
     server.process.terminate()
-    text = b""
     while piece := s.recv(65536):
         text += piece
         if b"[DONE]" in text:
@@ -319,7 +294,7 @@ def a_drain_answers_what_runs():
 run_cases([
     malformed_http_and_json_are_refused, bodies_that_are_too_large_are_refused,
     slow_clients_stall_nobody, who_drips_a_request_loses_the_connection,
-    clients_that_vanish_free_their_place, what_waits_is_bounded, a_request_of_higher_priority_overtakes, a_thousand_connections_are_held,
+    clients_that_vanish_free_their_place, what_waits_is_bounded, a_thousand_connections_are_held,
     memory_stays_flat_and_below_the_plan, keys_are_asked_for,
     wrong_use_is_refused_before_anything_is_opened, requests_end_in_time, tls_and_cors,
     a_drain_answers_what_runs,
