@@ -70,6 +70,20 @@ static bool init_mask(const pl_job *job, pl_job_choice *c)
 
 /* ---- checks and memory */
 
+/* The engine's words for what is wrong, under the names that clients know. */
+static bool refuse_params(const pl_job *job, const pl_error *err, pl_fault *fault)
+{
+    static const char stop_ids[] = "stop_ids:";
+    pl_error renamed = *err;
+
+    if (strncmp(err->msg, "tokens:", 7) == 0)
+        return pl_fault_from_error(fault, job->kind == PL_FIELDS_CHAT ? "messages" : "prompt", err);
+    if (strncmp(err->msg, stop_ids, sizeof stop_ids - 1) == 0)
+        (void)snprintf(renamed.msg, sizeof renamed.msg, "stop_token_ids:%.*s",
+                       (int)(sizeof renamed.msg - 16), err->msg + sizeof stop_ids - 1);
+    return pl_fault_from_error(fault, NULL, &renamed);
+}
+
 static bool check_prompts(pl_job *job, pl_fault *fault)
 {
     const pl_plan *plan = pl_engine_plan(job->serve->engine);
@@ -80,11 +94,7 @@ static bool check_prompts(pl_job *job, pl_fault *fault)
         params.tokens = job->prompts[i].tokens;
         params.n_tokens = job->prompts[i].n;
         if (pl_plan_check_request(plan, &params, &err) != PL_OK)
-            return pl_fault_from_error(fault,
-                                       strncmp(err.msg, "tokens:", 7) != 0 ? NULL
-                                       : job->kind == PL_FIELDS_CHAT       ? "messages"
-                                                                           : "prompt",
-                                       &err);
+            return refuse_params(job, &err, fault);
     }
     return true;
 }

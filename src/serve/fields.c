@@ -49,22 +49,45 @@ static const char *const known[] = {
     "user",
 };
 
-static void note_unknown(pl_fields *f)
+static bool is_among(const char *key, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* Members of an object that are none of `names`, each behind `prefix`. */
+static void note_others(pl_fields *f, json_t *object, const char *prefix, const char *const *names,
+                        size_t n)
 {
     const char *key;
     json_t *value;
 
-    json_object_foreach(f->root, key, value)
+    json_object_foreach(object, key, value)
     {
         const size_t used = strlen(f->unknown);
-        size_t i = 0;
 
-        while (i < sizeof known / sizeof known[0] && strcmp(known[i], key) != 0)
-            i++;
-        if (i == sizeof known / sizeof known[0])
-            (void)snprintf(f->unknown + used, sizeof f->unknown - used, "%s%.40s", used ? "," : "",
-                           key);
+        if (!is_among(key, names, n))
+            (void)snprintf(f->unknown + used, sizeof f->unknown - used, "%s%s%.40s",
+                           used ? "," : "", prefix, key);
     }
+}
+
+static void note_unknown(pl_fields *f)
+{
+    static const char *const kwargs[] = {"thinking", "reasoning_effort"};
+    static const char *const options[] = {"include_usage"};
+
+    note_others(f, f->root, "", known, sizeof known / sizeof known[0]);
+    note_others(f, json_object_get(f->root, "chat_template_kwargs"), "chat_template_kwargs.",
+                kwargs, sizeof kwargs / sizeof kwargs[0]);
+    note_others(f, json_object_get(f->root, "stream_options"), "stream_options.", options,
+                sizeof options / sizeof options[0]);
+    /* Names are others' words: none may look like a word of the log. */
+    for (char *c = f->unknown; *c; c++)
+        if ((unsigned char)*c <= ' ' || *c == '=' || *c == '"')
+            *c = '_';
 }
 
 static bool read_sampling(pl_fields *f, pl_fault *fault)

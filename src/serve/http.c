@@ -44,14 +44,14 @@ static bool matches(const pl_route *r, const char *url)
     return r->prefix ? strncmp(url, r->path, strlen(r->path)) == 0 : strcmp(url, r->path) == 0;
 }
 
-static const pl_route *find(const char *method, const char *url, bool *path_known)
+static const pl_route *find(const char *method, const char *url, const char **allow)
 {
-    *path_known = false;
+    *allow = NULL;
     if (strcmp(method, "HEAD") == 0)
         method = "GET";
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
         if (matches(&routes[i], url)) {
-            *path_known = true;
+            *allow = strcmp(routes[i].method, "GET") == 0 ? "GET, HEAD" : routes[i].method;
             if (strcmp(method, routes[i].method) == 0)
                 return &routes[i];
         }
@@ -83,7 +83,6 @@ static enum MHD_Result begin(pl_serve *s, struct MHD_Connection *connection, con
                              const char *method, void **state)
 {
     pl_exchange *x = calloc(1, sizeof *x);
-    bool path_known;
 
     if (!x)
         return MHD_NO;
@@ -95,12 +94,12 @@ static enum MHD_Result begin(pl_serve *s, struct MHD_Connection *connection, con
     pl_connections_expect(s, connection);
     if (s->params.cors_origin && strcmp(method, "OPTIONS") == 0)
         return pl_reply_empty(x, MHD_HTTP_NO_CONTENT, NULL, NULL);
-    x->route = find(method, url, &path_known);
+    x->route = find(method, url, &x->allow);
     if (x->route && x->route->prefix)
         (void)snprintf(x->rest, sizeof x->rest, "%s", url + strlen(x->route->path));
     if (!x->route)
-        return path_known ? refuse(x, 405, "server: this path has another method")
-                          : refuse(x, 404, "server: there is no such path");
+        return x->allow ? refuse(x, 405, "server: this path has another method")
+                        : refuse(x, 404, "server: there is no such path");
     if (!has_key(x))
         return refuse(x, 401, "server: no valid key (want Authorization: Bearer KEY)");
     if (announces_too_much(x))

@@ -15,8 +15,9 @@ typedef struct pl_exchange {
     size_t n_body, max_body;
     uint64_t held_bytes;
     bool too_large;
-    int key;        /* its index; -1: none was shown, or none is needed */
-    char rest[128]; /* of the path, behind the route's prefix; cut short */
+    int key;           /* its index; -1: none was shown, or none is needed */
+    const char *allow; /* methods of the path; NULL: there is no such path */
+    char rest[128];    /* of the path, behind the route's prefix; cut short */
     pl_job *job;
 } pl_exchange;
 

@@ -58,6 +58,8 @@ enum MHD_Result pl_reply_fault(pl_exchange *x, const pl_fault *fault)
 
     if (r && fault->http == 401)
         (void)MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
+    if (r && fault->http == 405)
+        (void)MHD_add_response_header(r, "Allow", x->allow);
     return send_reply(x, fault->http, r);
 }
 

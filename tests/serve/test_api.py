@@ -32,8 +32,9 @@ def health_ready_version_models_plan():
         assert (status, answer["error"]["code"]) == (404, "model_not_found"), (name, answer)
     plan = server.get("/v1/plan")[2]
     assert sum(r["bytes"] for r in plan["regions"]) == plan["total_bytes"]
-    status, headers, _ = server.request("DELETE", "/v1/models")
-    assert status == 405
+    for path, method, allow in (("/v1/models", "DELETE", "GET, HEAD"), (CHAT, "GET", "POST")):
+        status, headers, _ = server.request(method, path)
+        assert (status, headers["Allow"]) == (405, allow)
 
 
 def completions_are_those_of_run():
@@ -196,6 +197,8 @@ def errors_name_the_field():
         (CHAT, {**chat, "stream": "yes"}, 400, "stream"),
         (CHAT, {**chat, "logit_bias": {"99999": 1}}, 400, "logit_bias"),
         (CHAT, {**chat, "min_tokens": 3}, 400, "min_tokens"),
+        (CHAT, {**chat, "stop_token_ids": [99999]}, 400, "stop_token_ids"),
+        (COMPLETIONS, {**text, "stop_token_ids": [-1]}, 400, "stop_token_ids"),
         (CHAT, {**chat, "stop": ["a"] * 17}, 400, "stop"),
         (CHAT, [1], 400, None),
         (CHAT, "{", 400, None),
@@ -217,7 +220,11 @@ def errors_name_the_field():
 
 def unknown_fields_are_logged_and_ignored():
     server.ok(COMPLETIONS, {"prompt": "a secret", "max_tokens": 1, "frobnicate": 1})
-    assert any("event=unknown_fields" in line and "frobnicate" in line for line in server.log)
+    server.ok(CHAT, {"messages": HELLO, "max_tokens": 1, "x\nlevel=error status=7": 1, "stream_options": {"often": True},
+                     "chat_template_kwargs": {"thinking": False, "enable_thinking": True}})
+    for name in ("frobnicate", "chat_template_kwargs.enable_thinking", "stream_options.often"):
+        wait_until(lambda word=name: any("event=unknown_fields" in line and word in line for line in list(server.log)))
+    assert not any(line.startswith("level=error") or " status=7" in line for line in server.log), "names make no words of the log"
     assert not any("secret" in line for line in server.log)
 
 
