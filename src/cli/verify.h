@@ -2,10 +2,15 @@
 #ifndef PL_CLI_VERIFY_H
 #define PL_CLI_VERIFY_H
 
+#include <stdio.h>
+
 #include "base/cpu.h"
 #include "plimsoll/engine.h"
 
-enum { PL_VERIFY_MAX_VALUES = 16 }; /* of one axis */
+enum {
+    PL_VERIFY_MAX_VALUES = 16, /* of one axis */
+    PL_VERIFY_HIT = 128,       /* tokens: hits of the cache of prefixes are multiples of it */
+};
 
 typedef enum pl_verify_axis {
     PL_VERIFY_CHECKPOINT, /* --against: another folder under the reference's settings */
@@ -15,8 +20,9 @@ typedef enum pl_verify_axis {
     PL_VERIFY_SPECULATION,
     PL_VERIFY_LEVEL,
     PL_VERIFY_PREEMPTION,
-    PL_VERIFY_PREFIX, /* prompts begun from snapshots */
-    PL_VERIFY_MIXED,  /* several of them at once */
+    PL_VERIFY_SNAPSHOT, /* prompts begun from snapshots */
+    PL_VERIFY_PREFIX,   /* prompts begun from hits of the cache of prefixes */
+    PL_VERIFY_MIXED,    /* several of them at once */
     PL_VERIFY_AXES
 } pl_verify_axis;
 
@@ -30,7 +36,9 @@ typedef struct pl_verify_setting {
     int batch, chunk, threads, k;
     bool
         preempts; /* one place, and each request takes it from the one before; batch does not count */
-    bool restores; /* prompts begin from a snapshot of their first half */
+    /* PL_VERIFY_SNAPSHOT: prompts begin from a snapshot of their first half. PL_VERIFY_PREFIX: there is a cache of prefixes
+     * in which all prompts were run before. Else 0: they begin with their first token. */
+    pl_verify_axis begins;
 } pl_verify_setting;
 
 typedef struct pl_verify_prompt {
@@ -60,15 +68,22 @@ pl_status pl_verify_work_init(pl_verify_work *w, int n, int32_t longest, int32_t
                               uint64_t seed, pl_error *err) PL_MUST_CHECK;
 void pl_verify_work_fini(pl_verify_work *w);
 
+/* What happened in all runs: whoever compares them wants to know that it did. */
+typedef struct pl_verify_counts {
+    uint64_t preemptions;
+    uint64_t restored_tokens; /* of prompts, from snapshots */
+    uint64_t hit_tokens; /* of prompts, from the cache of prefixes, beside those that filled it */
+} pl_verify_counts;
+
 /* An engine that is kept for as long as settings need no other. */
 typedef struct pl_verify_engine {
     pl_engine *engine;
     pl_verify_setting opened;
-    uint64_t n_preemptions, n_restored_tokens; /* of all runs */
+    pl_verify_counts counts;
 } pl_verify_engine;
 
 /* Runs all requests, at most s->batch at a time, and fills results[work->n], which the caller frees with
- * pl_verify_results_fini whatever the outcome. */
+ * pl_verify_results_fini whatever the outcome. STATE where a setting with hits had none. */
 pl_status pl_verify_run(pl_verify_engine *e, const pl_verify_work *work, const pl_verify_setting *s,
                         pl_verify_result *results, pl_error *err) PL_MUST_CHECK;
 void pl_verify_engine_close(pl_verify_engine *e);
@@ -84,7 +99,31 @@ typedef struct pl_verify_parting {
 
 pl_verify_parting pl_verify_compare(const pl_verify_result *a, const pl_verify_result *b, int n);
 
+/* ---- beginnings: verify_begin.c */
+
+/* What an engine remembers of a prompt's first half. */
+typedef struct pl_verify_snapshot {
+    void *data; /* malloc; NULL for a prompt of one token */
+    uint64_t bytes;
+} pl_verify_snapshot;
+
+/* Runs the first half of a prompt; NOMEM. The caller frees out->data whatever the outcome. */
+pl_status pl_verify_snapshot_take(pl_engine *e, const pl_verify_prompt *prompt,
+                                  pl_verify_snapshot *out, pl_error *err) PL_MUST_CHECK;
+
+/* Bytes for a cache that holds all prompts, and what comes behind them, for an engine with such a plan without one. */
+uint64_t pl_verify_cache_bytes(const pl_plan *plan, const pl_verify_work *work);
+
+/* Runs every prompt once, so that the engine's cache has what it keeps of them. */
+pl_status pl_verify_cache_fill(pl_engine *e, const pl_verify_work *work,
+                               pl_error *err) PL_MUST_CHECK;
+
 /* ---- the matrix */
+
+/* As given, values separated by commas; NULL: the default. */
+typedef struct pl_verify_lists {
+    const char *batch, *chunk, *threads, *k, *level;
+} pl_verify_lists;
 
 typedef struct pl_verify_values {
     int value[PL_VERIFY_MAX_VALUES], n; /* the first is the reference's */
@@ -95,7 +134,13 @@ typedef struct pl_verify_axes {
     const char *level[PL_LEVEL_COUNT];
     int n_levels;
     const char *path, *against; /* NULL: no other checkpoint */
+    /* Why drafts or hits are not to be had; NULL: they are. */
+    const char *no_drafts, *no_hits;
 } pl_verify_axes;
+
+/* Fills the lists of values; path, against and the reasons are the caller's. INVALID with the option's name. */
+pl_status pl_verify_axes_choose(const pl_verify_lists *lists, bool full, pl_verify_axes *axes,
+                                pl_error *err) PL_MUST_CHECK;
 
 typedef struct pl_verify_case {
     pl_verify_axis axis;
@@ -125,5 +170,25 @@ typedef struct pl_verify_place {
 pl_status pl_verify_locate(const pl_verify_setting *a, const pl_verify_setting *b,
                            const int32_t *tokens, int32_t n, pl_verify_place *place,
                            pl_error *err) PL_MUST_CHECK;
+
+/* ---- what is told: verify_report.c */
+
+typedef struct pl_verify_outcome {
+    pl_verify_case *cases; /* malloc; the first is the reference */
+    int n_cases, n_skipped, n_requests;
+    int n_run[PL_VERIFY_AXES], n_differing[PL_VERIFY_AXES];
+    int first; /* index of the case that differed first; -1 */
+    pl_verify_parting parting;
+    pl_verify_place place;
+    pl_verify_counts counts;
+    const char *no_drafts, *no_hits; /* as in pl_verify_axes */
+} pl_verify_outcome;
+
+/* On one line, without its end. */
+void pl_verify_print_setting(FILE *to, const pl_verify_setting *s);
+
+/* To standard output. */
+void pl_verify_report_text(const pl_verify_outcome *found);
+void pl_verify_report_json(const pl_verify_outcome *found);
 
 #endif

@@ -13,9 +13,9 @@ enum { MAX_CASES = 100000 };
 
 const char *pl_verify_axis_name(pl_verify_axis axis)
 {
-    static const char *const names[PL_VERIFY_AXES] = {"checkpoint", "batch",       "chunk",
-                                                      "threads",    "speculation", "level",
-                                                      "preemption", "prefix",      "mixed"};
+    static const char *const names[PL_VERIFY_AXES] = {
+        "checkpoint", "batch",      "chunk",    "threads", "speculation",
+        "level",      "preemption", "snapshot", "prefix",  "mixed"};
 
     return names[axis];
 }
@@ -47,7 +47,7 @@ static int n_changed(const pl_verify_setting *s, const pl_verify_setting *refere
 {
     return (s->batch != reference->batch) + (s->k != reference->k) +
            (s->chunk != reference->chunk) + (s->threads != reference->threads) +
-           (strcmp(s->level, reference->level) != 0) + s->preempts + s->restores;
+           (strcmp(s->level, reference->level) != 0) + s->preempts + (s->begins != 0);
 }
 
 typedef struct list {
@@ -85,11 +85,14 @@ static void add_single(list *l, const pl_verify_axes *a)
         s.level = a->level[i];
         add(l, PL_VERIFY_LEVEL, &s);
     }
-    s.restores = true;
-    add(l, PL_VERIFY_PREFIX, &s);
-    s = reference;
     s.preempts = true;
     add(l, PL_VERIFY_PREEMPTION, &s);
+    s = reference;
+    s.begins = PL_VERIFY_SNAPSHOT;
+    add(l, PL_VERIFY_SNAPSHOT, &s);
+    s.begins = PL_VERIFY_PREFIX;
+    if (!a->no_hits)
+        add(l, PL_VERIFY_PREFIX, &s);
 }
 
 /* Settings that differ from the reference in two axes at least. */
@@ -106,7 +109,10 @@ static void add_mixed(list *l, const pl_verify_axes *a, int n_mixed, uint64_t se
         pl_philox4x32(counter, key, out);
         s = combination(a, (int64_t)(out[0] % (uint64_t)n));
         s.preempts = out[1] % 4 == 0;
-        s.restores = out[2] % 4 == 0;
+        if (out[2] % 4 == 0)
+            s.begins = PL_VERIFY_SNAPSHOT;
+        else if (out[2] % 4 == 1 && !a->no_hits)
+            s.begins = PL_VERIFY_PREFIX;
         if (n_changed(&s, &reference) < 2)
             continue;
         add(l, PL_VERIFY_MIXED, &s);
@@ -130,7 +136,7 @@ pl_status pl_verify_matrix(const pl_verify_axes *axes, int n_mixed, bool full, u
                            pl_verify_case **cases, int *n, pl_error *err)
 {
     const int64_t product = n_combinations(axes),
-                  room = 4 + 4 * PL_VERIFY_MAX_VALUES + PL_LEVEL_COUNT + (full ? product : n_mixed);
+                  room = 5 + 4 * PL_VERIFY_MAX_VALUES + PL_LEVEL_COUNT + (full ? product : n_mixed);
     const pl_verify_setting reference = combination(axes, 0);
     list l = {NULL, 0};
 

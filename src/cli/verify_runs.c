@@ -53,13 +53,26 @@ static bool same_engine(const pl_verify_setting *a, const pl_verify_setting *b)
 {
     return strcmp(a->path, b->path) == 0 && strcmp(a->level, b->level) == 0 &&
            a->chunk == b->chunk && a->threads == b->threads && a->k == b->k &&
-           a->preempts == b->preempts;
+           a->preempts == b->preempts &&
+           (a->begins == PL_VERIFY_PREFIX) == (b->begins == PL_VERIFY_PREFIX);
 }
 
 void pl_verify_engine_close(pl_verify_engine *e)
 {
     pl_engine_close(e->engine);
     e->engine = NULL;
+}
+
+/* The cache comes on top of what the same engine takes without. */
+static pl_status add_cache(const pl_verify_work *work, const char *path, pl_engine_params *p,
+                           pl_error *err)
+{
+    pl_plan *plan;
+
+    PL_TRY(pl_plan_create(path, p, &plan, err));
+    p->prefix_cache_memory_bytes = pl_verify_cache_bytes(plan, work);
+    pl_plan_destroy(plan);
+    return PL_OK;
 }
 
 static pl_status open_for(pl_verify_engine *e, const pl_verify_work *work,
@@ -79,46 +92,15 @@ static pl_status open_for(pl_verify_engine *e, const pl_verify_work *work,
     p.max_model_len = work->longest + work->max_tokens;
     p.memory_bytes = work->memory_bytes;
     PL_TRY(pl_memory_line_choose(work->memory_utilization, &p, err));
+    if (s->begins == PL_VERIFY_PREFIX)
+        PL_TRY(add_cache(work, s->path, &p, err));
     PL_TRY(pl_engine_open(s->path, &p, &e->engine, err));
     e->opened = *s;
     return PL_OK;
 }
 
-/* What an engine remembers of a prompt's first half, of each prompt of two tokens or more. */
-typedef struct prefix {
-    void *data;
-    uint64_t bytes;
-} prefix;
-
-static pl_status save_prefix(pl_engine *e, const pl_verify_prompt *prompt, prefix *out,
-                             pl_error *err)
-{
-    pl_request_params p = pl_request_params_default();
-    bool busy = true;
-    pl_request *r;
-    int32_t n;
-    pl_status s = PL_OK;
-
-    if (prompt->n < 2)
-        return PL_OK;
-    p.tokens = prompt->tokens;
-    p.n_tokens = prompt->n / 2;
-    p.max_tokens = 1;
-    PL_TRY(pl_engine_submit(e, &p, &r, err));
-    while (s == PL_OK && pl_request_state_of(r) <= PL_REQUEST_RUNNING)
-        s = pl_engine_step(e, &busy, err);
-    out->bytes = pl_request_snapshot_bytes(r);
-    out->data = malloc(out->bytes ? out->bytes : 1);
-    if (s == PL_OK && !out->data)
-        s = pl_error_set(err, PL_ERR_NOMEM, "verify: out of memory for a snapshot");
-    if (s == PL_OK)
-        s = pl_request_snapshot(r, out->data, out->bytes, &n, err);
-    pl_request_release(r);
-    return s;
-}
-
 static pl_status submit(pl_engine *e, const pl_verify_work *work, int i, bool rises,
-                        const prefix *from, pl_request **out, pl_error *err)
+                        const pl_verify_snapshot *from, pl_request **out, pl_error *err)
 {
     pl_request_params p = pl_request_params_default();
 
@@ -176,52 +158,94 @@ static int room(const pl_verify_setting *s, int n_running)
 }
 
 static pl_status run_all(pl_verify_engine *e, const pl_verify_work *work,
-                         const pl_verify_setting *s, const prefix *prefixes, pl_request **running,
-                         pl_verify_result *results, pl_error *err)
+                         const pl_verify_setting *s, const pl_verify_snapshot *snapshots,
+                         pl_request **running, pl_verify_result *results, pl_error *err)
 {
     int next = 0, n_running = 0;
     bool busy = true;
 
     while (next < work->n || n_running > 0) {
         for (const int most = room(s, n_running); next < work->n && n_running < most; next++) {
-            PL_TRY(submit(e->engine, work, next, s->preempts, prefixes ? &prefixes[next] : NULL,
+            PL_TRY(submit(e->engine, work, next, s->preempts, snapshots ? &snapshots[next] : NULL,
                           &running[next], err));
             n_running++;
         }
         PL_TRY(pl_engine_step(e->engine, &busy, err));
         for (int i = 0; i < work->n; i++)
             if (running[i] && pl_request_state_of(running[i]) > PL_REQUEST_RUNNING) {
-                e->n_preemptions += pl_request_stats_of(running[i]).preemptions;
-                e->n_restored_tokens += (uint64_t)pl_request_stats_of(running[i]).cached_tokens;
+                const pl_request_stats t = pl_request_stats_of(running[i]);
+
+                e->counts.preemptions += t.preemptions;
+                if (s->begins == PL_VERIFY_SNAPSHOT)
+                    e->counts.restored_tokens += (uint64_t)t.cached_tokens;
             }
         PL_TRY(collect(running, results, work->n, &n_running, err));
     }
     return PL_OK;
 }
 
+/* A run whose prompts were all in the cache, which has counted them: else nothing was compared. */
+static pl_status run_hits(pl_verify_engine *e, const pl_verify_work *work,
+                          const pl_verify_setting *s, pl_request **running,
+                          pl_verify_result *results, pl_error *err)
+{
+    uint64_t before, hits;
+
+    PL_TRY(pl_verify_cache_fill(e->engine, work, err));
+    before = pl_engine_stats_of(e->engine).prefix_hits;
+    PL_TRY(run_all(e, work, s, NULL, running, results, err));
+    hits = pl_engine_stats_of(e->engine).prefix_hits - before;
+    if (hits == 0)
+        return pl_error_set(err, PL_ERR_STATE,
+                            "verify: the cache of prefixes had none of the prompts (got 0 tokens, "
+                            "want %d at least)",
+                            PL_VERIFY_HIT);
+    e->counts.hit_tokens += hits;
+    return PL_OK;
+}
+
+static pl_status run_snapshots(pl_verify_engine *e, const pl_verify_work *work,
+                               const pl_verify_setting *s, pl_request **running,
+                               pl_verify_result *results, pl_error *err)
+{
+    pl_verify_snapshot *snapshots = calloc((size_t)work->n, sizeof *snapshots);
+    pl_status status = PL_OK;
+
+    if (!snapshots)
+        return pl_error_set(err, PL_ERR_NOMEM, "verify: out of memory for snapshots");
+    for (int i = 0; status == PL_OK && i < work->n; i++)
+        status = pl_verify_snapshot_take(e->engine, &work->prompt[i], &snapshots[i], err);
+    if (status == PL_OK)
+        status = run_all(e, work, s, snapshots, running, results, err);
+    /* Requests borrow them. */
+    for (int i = 0; i < work->n; i++) {
+        pl_request_release(running[i]);
+        running[i] = NULL;
+        free(snapshots[i].data);
+    }
+    free(snapshots);
+    return status;
+}
+
 pl_status pl_verify_run(pl_verify_engine *e, const pl_verify_work *work, const pl_verify_setting *s,
                         pl_verify_result *results, pl_error *err)
 {
     pl_request **running;
-    prefix *prefixes = NULL;
-    pl_status status = PL_OK;
+    pl_status status;
 
     memset(results, 0, (size_t)work->n * sizeof *results);
     PL_TRY(open_for(e, work, s, err));
     running = calloc((size_t)work->n, sizeof(pl_request *));
-    if (s->restores)
-        prefixes = calloc((size_t)work->n, sizeof *prefixes);
-    if (!running || (s->restores && !prefixes))
-        status = pl_error_set(err, PL_ERR_NOMEM, "verify: out of memory for requests");
-    for (int i = 0; status == PL_OK && prefixes && i < work->n; i++)
-        status = save_prefix(e->engine, &work->prompt[i], &prefixes[i], err);
-    if (status == PL_OK)
-        status = run_all(e, work, s, prefixes, running, results, err);
-    for (int i = 0; running && i < work->n; i++)
+    if (!running)
+        return pl_error_set(err, PL_ERR_NOMEM, "verify: out of memory for requests");
+    if (s->begins == PL_VERIFY_SNAPSHOT)
+        status = run_snapshots(e, work, s, running, results, err);
+    else if (s->begins == PL_VERIFY_PREFIX)
+        status = run_hits(e, work, s, running, results, err);
+    else
+        status = run_all(e, work, s, NULL, running, results, err);
+    for (int i = 0; i < work->n; i++)
         pl_request_release(running[i]);
-    for (int i = 0; prefixes && i < work->n; i++)
-        free(prefixes[i].data);
-    free(prefixes);
     free((void *)running);
     return status;
 }

@@ -44,13 +44,20 @@ case_same_bits()
     expect_value axes.0.differing 0
     expect_value axes.3.axis speculation
     n=0
-    while "$json" out axes.$n.axis >name 2>/dev/null; do
+    : >names
+    while "$json" out axes.$n.axis >>names 2>/dev/null; do
         expect_value axes.$n.differing 0
         n=$((n + 1))
     done
-    [ $n -ge 7 ] || fail "$n axes were run"
+    [ $n -ge 8 ] || fail "$n axes were run"
+    grep -q prefix names || fail 'nothing was begun from the cache'
+    grep -q snapshot names || fail 'nothing was begun from a snapshot'
     [ "$(value preemptions)" -ge 2 ] || fail 'nobody was preempted'
     [ "$(value restored_tokens)" -ge 66 ] || fail 'nothing was restored'
+    # One prompt has more than 128 tokens.
+    hits=$(value prefix_hit_tokens)
+    [ "$hits" -ge 128 ] && [ $((hits % 128)) = 0 ] || fail "$hits tokens were found in the cache"
+    if "$json" out not_run.0.axis >/dev/null 2>&1; then fail 'an axis was not run'; fi
 }
 
 case_full_is_every_combination()
@@ -60,9 +67,12 @@ case_full_is_every_combination()
     run verify m --requests 2 --prompt-tokens 6 --max-tokens 2 --level scalar --threads 1,2 --batch 1,2 \
         --max-num-batched-tokens 8,3 --num-speculative-tokens 0,1 --full --json
     expect_status 0
-    # 2^4 settings: the reference, one of each axis, 11 others; preempted and from snapshots in one each
+    # 2^4 settings: the reference, one of each axis, 11 others; preempted and from snapshots in one each; prompts too short
+    # for the cache of prefixes
     expect_value axes.4.axis preemption
-    expect_value axes.5.axis prefix
+    expect_value axes.5.axis snapshot
+    expect_value not_run.0.axis prefix
+    expect_value prefix_hit_tokens 0
     expect_value axes.6.axis mixed
     expect_value axes.6.cases 11
 }
@@ -81,7 +91,7 @@ case_other_arithmetic_differs()
     expect_value axes.1.differing 1
     expect_value axes.2.axis preemption
     expect_value axes.2.differing 0
-    expect_value axes.3.axis prefix
+    expect_value axes.3.axis snapshot
     expect_value axes.3.differing 0
     expect_value first_difference.axis level
     expect_value first_difference.layer 0
