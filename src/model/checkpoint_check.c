@@ -1,4 +1,4 @@
-/* What the tensors are: how they are stored, what can draft, and whether each is the one the list names.
+/* What the tensors are: whether each is the one the list names, and what can draft.
  *
  * Faults are counted in one walk and the first of the gravest kind is reported: an ill-typed tensor, then a
  * missing one, then one that the model does not have. */
@@ -10,90 +10,6 @@
 
 #include "base/error.h"
 #include "model/checkpoint_impl.h"
-
-static const struct pl__tensor *look_up(const pl_checkpoint *c, const char *name)
-{
-    uint32_t number = pl__names_find(&c->names, name, strlen(name));
-
-    return number == PL_NO_NAME ? NULL : &c->tensors[number];
-}
-
-/* ---- storage */
-
-/* Looks at expert 0 of a block; without it, `block` stays what the config says and the tensor is reported
- * as missing later. */
-static void sniff_block(const pl_checkpoint *c, const char *prefix, struct pl__block *block)
-{
-    char name[PL_TENSOR_NAME_BYTES];
-    const struct pl__tensor *weight, *scale;
-
-    snprintf(name, sizeof name, "%sffn.experts.0.w1.weight", prefix);
-    weight = look_up(c, name);
-    snprintf(name, sizeof name, "%sffn.experts.0.w1.scale", prefix);
-    scale = look_up(c, name);
-    if (weight && (weight->dtype == PL_DTYPE_I8 || weight->dtype == PL_DTYPE_F8_E4M3))
-        block->experts_fp8 = weight->dtype == PL_DTYPE_F8_E4M3;
-    if (!block->experts_fp8)
-        block->expert_scale = PL_DTYPE_F8_E8M0;
-    else if (scale && (scale->dtype == PL_DTYPE_F8_E8M0 || scale->dtype == PL_DTYPE_F32))
-        block->expert_scale = scale->dtype;
-}
-
-static pl_status sniff_storage(pl_checkpoint *c, pl_error *err)
-{
-    const int32_t n_layers = c->config.n_layers;
-    const struct pl__tensor *scale = look_up(c, "layers.0.attn.wq_a.scale");
-    pl_storage *s = &c->storage;
-
-    *s = pl_storage_of_config(&c->config);
-    s->n_dspark_stages = 0;
-    s->has_mtp = look_up(c, "mtp.0.e_proj.weight") || look_up(c, "mtp.0.e_proj.scale");
-    s->has_copies =
-        s->has_mtp && (look_up(c, "mtp.0.emb.tok_emb.weight") || look_up(c, "mtp.0.head.weight"));
-    if (scale && (scale->dtype == PL_DTYPE_F8_E8M0 || scale->dtype == PL_DTYPE_F32))
-        s->scale = (pl_dtype)scale->dtype;
-    c->blocks = calloc((size_t)n_layers + 1, sizeof *c->blocks);
-    if (!c->blocks)
-        return pl_error_set(err, PL_ERR_NOMEM, "%s: no memory for %" PRId32 " layers", c->path,
-                            n_layers);
-    for (int32_t l = 0; l <= n_layers; l++) {
-        char prefix[32] = "mtp.0.";
-
-        if (l < n_layers)
-            snprintf(prefix, sizeof prefix, "layers.%" PRId32 ".", l);
-        c->blocks[l] = (struct pl__block){s->experts_fp8, (uint8_t)s->expert_scale};
-        sniff_block(c, prefix, &c->blocks[l]);
-    }
-    s->experts_fp8 = c->blocks[0].experts_fp8;
-    s->expert_scale = (pl_dtype)c->blocks[0].expert_scale;
-    return PL_OK;
-}
-
-pl_storage pl__checkpoint_block_storage(const pl_checkpoint *c, int32_t layer)
-{
-    pl_storage s = c->storage;
-
-    if (layer != PL_LAYER_GLOBAL) {
-        const struct pl__block *b = &c->blocks[layer == PL_LAYER_MTP ? c->config.n_layers : layer];
-        s.experts_fp8 = b->experts_fp8;
-        s.expert_scale = (pl_dtype)b->expert_scale;
-    }
-    return s;
-}
-
-bool pl__checkpoint_walk(const pl_checkpoint *c, pl_tensor_visit *visit, void *user)
-{
-    for (int32_t l = PL_LAYER_GLOBAL; l < c->config.n_layers; l++) {
-        pl_storage s = pl__checkpoint_block_storage(c, l);
-        if (!pl_tensors_each_in(&c->config, &s, l, visit, user))
-            return false;
-    }
-    if (c->storage.has_mtp) {
-        pl_storage s = pl__checkpoint_block_storage(c, PL_LAYER_MTP);
-        return pl_tensors_each_in(&c->config, &s, PL_LAYER_MTP, visit, user);
-    }
-    return true;
-}
 
 /* ---- each tensor against the list */
 
@@ -283,7 +199,7 @@ static struct stages count_stages(const pl_checkpoint *c)
 static bool check_stage_spec(void *user, const pl_tensor_spec *spec)
 {
     struct check *k = user;
-    const struct pl__tensor *t = look_up(k->c, spec->name);
+    const struct pl__tensor *t = pl__checkpoint_find(k->c, spec->name);
 
     if (strncmp(spec->name, "mtp.", 4) != 0)
         return true;
@@ -320,7 +236,7 @@ static pl_status check_dspark(pl_checkpoint *c, int32_t n_stages, pl_error *err)
         char prefix[32];
 
         snprintf(prefix, sizeof prefix, "mtp.%" PRId32 ".", s);
-        sniff_block(c, prefix, &block);
+        pl__checkpoint_sniff_block(c, prefix, &block);
         storage.experts_fp8 = block.experts_fp8;
         storage.expert_scale = (pl_dtype)block.expert_scale;
         (void)pl_tensors_each_in(&c->config, &storage, PL_LAYER_MTP - s, check_stage_spec, &k);
@@ -342,7 +258,7 @@ static pl_status check_drafter(pl_checkpoint *c, pl_error *err)
         c->drafter = PL_DRAFTER_MTP;
         return PL_OK;
     }
-    if (look_up(c, "mtp.0.main_proj.weight"))
+    if (pl__checkpoint_find(c, "mtp.0.main_proj.weight"))
         return check_dspark(c, stages.n, err);
     c->drafter = PL_DRAFTER_NONE;
     if (stages.n > 0 || stages.other)
@@ -392,7 +308,7 @@ pl_status pl__checkpoint_check(pl_checkpoint *c, pl_error *err)
     struct check k = {.c = c};
     uint32_t n_unknown, unknown = 0;
 
-    PL_TRY(sniff_storage(c, err));
+    PL_TRY(pl__checkpoint_sniff_storage(c, err));
     c->in_order = malloc((c->names.n ? c->names.n : 1) * sizeof *c->in_order);
     if (!c->in_order)
         return pl_error_set(err, PL_ERR_NOMEM, "%s: no memory for %" PRIu32 " tensors", c->path,

@@ -1,5 +1,6 @@
-/* Inside of a checkpoint, shared by the files that make one: shard_index.c (which files), checkpoint.c (opening
- * and access), checkpoint_check.c (what the tensors are), and by shard_read.c. */
+/* Inside of a checkpoint, shared by the files that make one: shard_index.c (which files), checkpoint.c
+ * (opening), checkpoint_access.c (what was found), checkpoint_storage.c (how it is stored), checkpoint_check.c (what the tensors are),
+ * and by shard_read.c. */
 #ifndef PL_MODEL_CHECKPOINT_IMPL_H
 #define PL_MODEL_CHECKPOINT_IMPL_H
 
@@ -78,6 +79,17 @@ pl_status pl__checkpoint_read_index(pl_checkpoint *c, bool *found, pl_error *err
 /* The same from text; `name` stands for the file in errors. c->config is set. */
 pl_status pl__checkpoint_parse_index(pl_checkpoint *c, const char *name, const char *text,
                                      size_t length, pl_error *err) PL_MUST_CHECK;
+
+/* NULL: the checkpoint has none of that name. */
+const struct pl__tensor *pl__checkpoint_find(const pl_checkpoint *c, const char *name);
+
+/* Decides storage and blocks, as far as tensors tell. */
+pl_status pl__checkpoint_sniff_storage(pl_checkpoint *c, pl_error *err) PL_MUST_CHECK;
+
+/* Looks at expert 0 of a block; without it, `block` stays what the config says and the tensor is reported as missing
+ * later. */
+void pl__checkpoint_sniff_block(const pl_checkpoint *c, const char *prefix,
+                                struct pl__block *block);
 
 /* Decides storage and drafter, checks every tensor, fills in_order. */
 pl_status pl__checkpoint_check(pl_checkpoint *c, pl_error *err) PL_MUST_CHECK;

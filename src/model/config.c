@@ -2,8 +2,8 @@
  *
  * What the format leaves open is a number with a range; what this program relies on (head size, window,
  * quantisation, activation) is a fixed value and anything else is refused by name. Unknown keys are
- * ignored: configs carry training and library keys without effect on inference. What the tensors say
- * is checked in checkpoint.c, not here. */
+ * ignored: configs carry training and library keys without effect on inference. What numbers must be to each
+ * other is config_check.c; what the tensors say is checked in checkpoint_check.c. */
 #include "model/config.h"
 
 #include <float.h>
@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/file_text.h"
+#include "model/config_check.h"
 
 /* The official files have 2 KiB. jansson needs up to 50 bytes of heap per byte of text, so that this also
  * bounds what a hostile file can make us allocate. */
@@ -353,78 +354,6 @@ static pl_status read_dspark(const struct reader *r)
     return read_target_layers(r);
 }
 
-/* ---- what numbers must be to each other */
-
-static pl_status check_token(const struct reader *r, const char *key, int32_t id)
-{
-    if (id < r->config->vocab_size)
-        return PL_OK;
-    return pl_error_set(r->err, PL_ERR_INVALID,
-                        "%s: %s: not in the vocabulary (got %" PRId32 ", want less than %" PRId32
-                        ")",
-                        r->name, key, id, r->config->vocab_size);
-}
-
-static pl_status check_shapes(const struct reader *r)
-{
-    const pl_config *c = r->config;
-
-    if (c->n_heads % c->o_groups != 0)
-        return pl_error_set(r->err, PL_ERR_INVALID,
-                            "%s: num_attention_heads: not divided by o_groups (got %" PRId32
-                            " heads, want a multiple of %" PRId32 ")",
-                            r->name, c->n_heads, c->o_groups);
-    if ((int64_t)c->o_groups * c->o_lora_rank % 128 != 0)
-        return pl_error_set(r->err, PL_ERR_UNSUPPORTED,
-                            "%s: o_lora_rank: quantised layers come in blocks of 128 (got %" PRId32
-                            " x %" PRId32 " inputs of wo_b, want a multiple of 128)",
-                            r->name, c->o_groups, c->o_lora_rank);
-    if (c->n_experts_per_tok > c->n_experts)
-        return pl_error_set(r->err, PL_ERR_INVALID,
-                            "%s: num_experts_per_tok: more than there are (got %" PRId32
-                            ", want at most %" PRId32 ")",
-                            r->name, c->n_experts_per_tok, c->n_experts);
-    if (!(c->yarn_beta_fast > c->yarn_beta_slow))
-        return pl_error_set(r->err, PL_ERR_INVALID,
-                            "%s: rope_scaling.beta_fast: not above beta_slow (got %g, want more "
-                            "than %g)",
-                            r->name, c->yarn_beta_fast, c->yarn_beta_slow);
-    return PL_OK;
-}
-
-/* Without the drafter's keys the entries behind the main stack are those of num_nextn_predict_layers;
- * with them that key is known to be wrong, and the checkpoint's stages are compared instead. */
-static pl_status check_mtp(const struct reader *r)
-{
-    const pl_config *c = r->config;
-    int32_t trailing = c->n_ratios - c->n_layers;
-
-    if (c->has_dspark_keys)
-        return PL_OK;
-    if (c->n_nextn_layers > 1)
-        return pl_error_set(r->err, PL_ERR_UNSUPPORTED,
-                            "%s: num_nextn_predict_layers: not supported (got %" PRId32
-                            ", want 0 or 1)",
-                            r->name, c->n_nextn_layers);
-    if (trailing > 1 || trailing < c->n_nextn_layers)
-        return pl_error_set(r->err, PL_ERR_INVALID,
-                            "%s: compress_ratios: wrong length (got %" PRId32 ", want %" PRId32
-                            " layers and %" PRId32 " mtp block)",
-                            r->name, c->n_ratios, c->n_layers, c->n_nextn_layers);
-    return PL_OK;
-}
-
-static pl_status check_tokens(const struct reader *r)
-{
-    const pl_config *c = r->config;
-
-    PL_TRY(check_token(r, "bos_token_id", c->bos_token_id));
-    PL_TRY(check_token(r, "eos_token_id", c->eos_token_id));
-    if (c->has_dspark_keys)
-        PL_TRY(check_token(r, "dspark_noise_token_id", c->dspark_noise_token_id));
-    return PL_OK;
-}
-
 static pl_status read_all(const struct reader *r)
 {
     PL_TRY(check_model_type(r));
@@ -435,9 +364,7 @@ static pl_status read_all(const struct reader *r)
     PL_TRY(read_reals(r));
     PL_TRY(read_ratios(r));
     PL_TRY(read_dspark(r));
-    PL_TRY(check_shapes(r));
-    PL_TRY(check_mtp(r));
-    return check_tokens(r);
+    return pl__config_check(r->name, r->config, r->err);
 }
 
 pl_status pl_config_parse(const char *name, const char *text, size_t length, pl_config *config,
