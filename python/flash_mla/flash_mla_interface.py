@@ -57,7 +57,13 @@ _PREFILL_NAMES = {**_DECODE_NAMES, "set[0].cache": "kv", "cache": "kv", "softmax
 
 
 def _refuse(error, name, got, want):
-    raise error(f"{name}: not supported (got {got}, want {want})")
+    got = str(got).replace("\n", " ")
+    raise error(f"{name}: not supported (got {got[:60]}, want {want})")
+
+
+def _is_other(value, default):
+    """A tensor says nothing clear to ==."""
+    return isinstance(value, torch.Tensor) or value != default
 
 
 def _tensor(name, tensor, n_dims):
@@ -86,7 +92,7 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v, t
     """
     _tensor("q", q, 4)
     _tensor("k_cache", k_cache, 4)
-    if head_dim_v != VALUE_DIM:
+    if _is_other(head_dim_v, VALUE_DIM):
         _refuse(ValueError, "head_dim_v", head_dim_v, VALUE_DIM)
     for name, tensor in (("indices", indices), ("extra_indices_in_kvcache", extra_indices_in_kvcache)):
         if tensor is not None:
@@ -222,14 +228,62 @@ def _dense_lists(q, s_q, k_cache, block_table, cache_seqlens, softmax_scale, cau
     return lse
 
 
+def _dense_prefill(q, k, v, names, cu_seqlens_qo, cu_seqlens_kv, dropout_p, softmax_scale, causal, deterministic):
+    if _is_other(dropout_p, 0.0):
+        _refuse(NotImplementedError, "dropout_p", dropout_p, 0.0)
+    if _is_other(deterministic, False):
+        _refuse(NotImplementedError, "deterministic", deterministic, "False: it always is, and there is no backward pass")
+    with named({**names, "cu_seqlens_q": cu_seqlens_qo[0], "cu_seqlens_k": cu_seqlens_kv[0]}):
+        out, lse = attention_varlen(q, k, v, cu_seqlens_q=cu_seqlens_qo[1], cu_seqlens_k=cu_seqlens_kv[1],
+                                    softmax_scale=softmax_scale, causal=causal)
+    return out, lse.t()
+
+
+def flash_attn_varlen_func(q, k, v, cu_seqlens_qo, cu_seqlens_kv, max_seqlen_qo, max_seqlen_kv, dropout_p=0.0,
+                           softmax_scale=None, causal=False, deterministic=False, is_varlen=True):
+    """(out [tokens, heads, value_dim], lse float32 [tokens, heads]) of packed sequences: the dense prefill call.
+
+    Lengths are those of cu_seqlens; max_seqlen_qo, max_seqlen_kv and is_varlen, which choose a schedule, are not looked at. A row
+    without keys is 0 with an LSE of -inf.
+    """
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        _tensor(name, tensor, 3)
+    return _dense_prefill(q, k, v, {}, ("cu_seqlens_qo", cu_seqlens_qo), ("cu_seqlens_kv", cu_seqlens_kv), dropout_p,
+                          softmax_scale, causal, deterministic)
+
+
+def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, head_dim_qk, dropout_p=0.0, softmax_scale=None,
+                                     causal=False, deterministic=False, is_varlen=True):
+    """The same of qkv [tokens, heads, head_dim_qk + head_dim_qk + value_dim]."""
+    _tensor("qkv", qkv, 3)
+    if not 0 < 2 * head_dim_qk < qkv.shape[2]:
+        raise ValueError(f"head_dim_qk: does not fit qkv (got {head_dim_qk}, want twice of it below {qkv.shape[2]})")
+    parts = qkv[..., :head_dim_qk], qkv[..., head_dim_qk:2 * head_dim_qk], qkv[..., 2 * head_dim_qk:]
+    return _dense_prefill(*parts, {name: "qkv" for name in "qkv"}, ("cu_seqlens", cu_seqlens), ("cu_seqlens", cu_seqlens),
+                          dropout_p, softmax_scale, causal, deterministic)
+
+
+def flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_qo, cu_seqlens_kv, max_seqlen_qo, max_seqlen_kv, head_dim_qk,
+                                    dropout_p=0.0, softmax_scale=None, causal=False, deterministic=False,
+                                    is_varlen=True):
+    """The same of q and kv [keys, kv_heads, head_dim_qk + value_dim]."""
+    _tensor("q", q, 3)
+    _tensor("kv", kv, 3)
+    if not 0 < head_dim_qk < kv.shape[2]:
+        raise ValueError(f"head_dim_qk: does not fit kv (got {head_dim_qk}, want 1 .. {kv.shape[2] - 1})")
+    return _dense_prefill(q, kv[..., :head_dim_qk], kv[..., head_dim_qk:], {"k": "kv", "v": "kv"},
+                          ("cu_seqlens_qo", cu_seqlens_qo), ("cu_seqlens_kv", cu_seqlens_kv), dropout_p, softmax_scale,
+                          causal, deterministic)
+
+
 def flash_mla_sparse_fwd(q, kv, indices, sm_scale, d_v=512, attn_sink=None, topk_length=None, indexer_topk=0):
     """(out bfloat16 [s_q, h_q, 512], max_logits and lse float32 [s_q, h_q]) of q bfloat16 [s_q, h_q, 512 or 576], kv
     bfloat16 [s_kv, 1, dim] and indices int32 [s_q, 1, topk], what is below 0 or at or past s_kv being no key."""
     for name, tensor in (("q", q), ("kv", kv), ("indices", indices)):
         _tensor(name, tensor, 3)
-    if d_v != VALUE_DIM:
+    if _is_other(d_v, VALUE_DIM):
         _refuse(ValueError, "d_v", d_v, VALUE_DIM)
-    if indexer_topk != 0:
+    if _is_other(indexer_topk, 0):
         _refuse(NotImplementedError, "indexer_topk", indexer_topk, 0)
     if sm_scale is None:
         raise TypeError("sm_scale: missing (got None, want a float)")

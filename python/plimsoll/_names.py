@@ -12,7 +12,8 @@ def named(names):
         if text.startswith("attention_"):
             text = text.partition(": ")[2]
         for theirs, ours in names.items():
-            if text.startswith(theirs) and not text[len(theirs):len(theirs) + 1].isalnum():
+            after = text[len(theirs):len(theirs) + 1]
+            if text.startswith(theirs) and not (after.isalnum() or after == "_"):
                 text = ours + text[len(theirs):]
                 break
         raise type(e)(text) from None
