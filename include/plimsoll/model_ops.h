@@ -268,6 +268,29 @@ PL_API PL_MUST_CHECK pl_status pl_op_gumbel(pl_ops_context *context, uint64_t se
                                             uint32_t position, uint32_t choice, int32_t first,
                                             int32_t n, float *out, pl_error *err);
 
+/* What a request asks of its logits before a choice, step by step: l + bias; of tokens in the prompt or the output
+ * l / repetition where l > 0, else l * repetition; l - frequency * times in the output; l - presence where it is in there. */
+typedef struct pl_op_penalise_args {
+    int32_t vocab;              /* 1 .. 2^24 */
+    const float *logits;        /* [vocab] */
+    int32_t n_bias;             /* of a token that comes twice both are added */
+    const int32_t *bias_tokens; /* [n_bias] */
+    const float *bias;          /* [n_bias] */
+    float repetition;           /* above 0; 1, as 0: none */
+    float frequency, presence;  /* 0: none */
+    int32_t n_prompt, n_output;
+    const int32_t *prompt, *output; /* [n_prompt], [n_output] */
+    float *out;                     /* [vocab]; may be logits */
+} pl_op_penalise_args;
+/* Workspace: as pl_op_sample. */
+PL_API PL_MUST_CHECK pl_status pl_op_penalise(pl_ops_context *context,
+                                              const pl_op_penalise_args *args, void *workspace,
+                                              uint64_t workspace_bytes, pl_error *err);
+
+/* out[r][i] = (logits[r][i] - M) - ln(sum of exp(l - M)), M being the largest of row r; out may be logits. */
+PL_API PL_MUST_CHECK pl_status pl_op_log_softmax(pl_ops_context *context, int32_t n, int32_t vocab,
+                                                 const float *logits, float *out, pl_error *err);
+
 /* The token of the largest logit / temperature + noise among those that top_k, min_p and top_p leave; at temperature 0 that of the
  * largest logit. Ties to the lower id; NaN counts as -infinity. */
 typedef struct pl_op_sample_args {

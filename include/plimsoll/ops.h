@@ -1,10 +1,11 @@
 /* Attention operators for programs of your own: the contracts are docs/OPERATORS.md's, the bits docs/NUMERICS.md's.
  *
  * A context chooses the kernels once (they are tested on this processor first) and has workers of its own, or uses
- * yours. Contexts are independent: several may live in a process, each used by one thread at a time. An operator
- * allocates nothing: results go to your arrays, its scratch is the workspace that you pass, whose size depends on the
- * context alone. Your floating-point environment, signals and limits are left as they were; results do not depend on
- * the number of workers, nor on how tokens are cut into calls.
+ * yours. Contexts are independent, and several threads may use one at once, each with a workspace of its own: on the
+ * context's workers they take turns, and a parallel_for of yours is then called at once. An operator allocates nothing: results go
+ * to your arrays, its scratch is the workspace that you pass, whose size depends on the context alone. Your
+ * floating-point environment, signals and limits are left as they were; results do not depend on the number of workers,
+ * nor on how tokens are cut into calls.
  *
  * Arguments are checked before anything is written. A failure is INVALID, and the text names the argument, its
  * value and what would be right. */

@@ -142,7 +142,7 @@ static void penalise(pl_sampler *s, const pl_request_params *p, int32_t id)
     s->l[id] = l;
 }
 
-static void apply_penalties(pl_sampler *s, const pl_choice *c)
+void pl__sample_penalise(pl_sampler *s, const pl_choice *c)
 {
     const pl_request_params *p = c->params;
 
@@ -327,7 +327,7 @@ int32_t pl__sample_candidates(pl_sampler *s, const pl_choice *c)
         return 0;
     for (int32_t i = 0; i < p->n_logit_bias; i++)
         s->l[p->logit_bias[i].token] += p->logit_bias[i].bias;
-    apply_penalties(s, c);
+    pl__sample_penalise(s, c);
     first = first_of(s, n);
     if (is_greedy(p)) {
         s->cand[0] = first;

@@ -45,7 +45,10 @@ int32_t pl_sample(pl_sampler *s, const pl_choice *c);
 /* Whether the temperature is 0 (docs/NUMERICS.md 13, step 5). */
 bool pl_choice_is_greedy(const pl_choice *c);
 
-/* The parts of pl_sample. The candidates that are left after step 9, ids ascending in s->cand, their processed logits in s->l; the
+/* The parts of pl_sample. Steps 2 to 4: penalties of the tokens in the prompt and the output. */
+void pl__sample_penalise(pl_sampler *s, const pl_choice *c);
+
+/* The candidates that are left after step 9, ids ascending in s->cand, their processed logits in s->l; the
  * number of them. At temperature 0 there is one at most. */
 int32_t pl__sample_candidates(pl_sampler *s, const pl_choice *c);
 

@@ -138,6 +138,105 @@ static void sinks_at_the_ends(void **state)
     close_problem(q);
 }
 
+/* Every case of sinks over rows without keys, and over a row whose scores are NaN: 0 and -infinity to the bit, or NaN. */
+static void special_values_are_those_of_the_table(void **state)
+{
+    static const float sinks[][2] = {{0, 0},        {-INFINITY, -INFINITY}, {INFINITY, INFINITY},
+                                     {NAN, NAN},    {-INFINITY, 2},         {INFINITY, 2},
+                                     {1e4f, -1e4f}, {-3e38f, 3e38f}};
+    problem *p = open_problem(&(pl_ops_params){.n_workers = 1});
+    float two[2][H];
+
+    p->q[0][2][5] = 0x7FC0;
+    for (size_t i = 0; i < sizeof sinks / sizeof sinks[0]; i++)
+        for (int n = 0; n < 3; n++) {
+            for (int h = 0; h < H; h++) {
+                two[0][h] = sinks[i][0];
+                two[1][h] = sinks[i][1];
+            }
+            p->a.sink = n ? two[0] : NULL;
+            p->a.n_sinks = n;
+            run(p);
+            for (int h = 0; h < H; h++) {
+                for (int t = 1; t < 40; t++) {
+                    assert_int_equal(pl_f32_bits(p->lse[h][t]), 0xFF800000);
+                    for (int d = 0; d < DV; d++)
+                        assert_int_equal(p->out[t][h][d], 0);
+                }
+                assert_int_equal(isnan(p->lse[h][0]), h == 2);
+            }
+            for (int d = 0; d < DV; d++)
+                assert_true(isnan(pl_bf16_to_f32(p->out[0][2][d])));
+        }
+    close_problem(p);
+}
+
+/* A sink of -infinity beside another has no effect, one of +infinity takes everything; two of one are ln 2 more. */
+static void several_sinks_are_one(void **state)
+{
+    problem *p = open_problem(&(pl_ops_params){.n_workers = 1}), *q;
+    float two[2][H];
+
+    q = open_problem(&(pl_ops_params){.n_workers = 1});
+    p->a.sink = p->sink, p->a.n_sinks = 1;
+    q->a.sink = two[0], q->a.n_sinks = 2;
+    for (int h = 0; h < H; h++) {
+        p->sink[h] = h < 4 ? 0.5f : 0.5f + (float)log(2.0);
+        two[0][h] = h == 1 ? -INFINITY : 0.5f;
+        two[1][h] = h == 2 ? INFINITY : h < 4 && h != 1 ? -INFINITY : 0.5f;
+    }
+    run(p);
+    run(q);
+    for (int h = 0; h < H; h++)
+        for (int d = 0; d < DV; d++) {
+            float a = pl_bf16_to_f32(p->out[0][h][d]), b = pl_bf16_to_f32(q->out[0][h][d]);
+            if (h == 2)
+                assert_int_equal(q->out[0][h][d] & 0x7FFF, 0);
+            else if (h < 4)
+                assert_int_equal(p->out[0][h][d], q->out[0][h][d]);
+            else
+                assert_true(fabsf(a - b) <= 0x1p-7f * fabsf(a));
+        }
+    assert_memory_equal(p->lse, q->lse, sizeof p->lse);
+    close_problem(p);
+    close_problem(q);
+}
+
+/* No keys in the whole batch need no arrays of them; no queries need none at all. A cap of 0 or below is none. */
+static void empty_batches_and_caps(void **state)
+{
+    static const int32_t none[N_SEQS + 1];
+    problem *p = open_problem(&(pl_ops_params){.n_workers = 1}), *q;
+
+    run(p);
+    q = open_problem(&(pl_ops_params){.n_workers = 1});
+    q->a.softcap = -1;
+    run(q);
+    assert_memory_equal(p->out, q->out, sizeof p->out);
+    q->a.softcap = 1;
+    run(q);
+    assert_memory_not_equal(p->out, q->out, sizeof p->out);
+    q->a.softcap = 0;
+    q->a.cu_seqlens_k = none;
+    q->a.k = q->a.v = NULL;
+    run(q);
+    for (int t = 0; t < TOKENS; t++)
+        for (int h = 0; h < H; h++) {
+            assert_int_equal(pl_f32_bits(q->lse[h][t]), 0xFF800000);
+            for (int d = 0; d < DV; d++)
+                assert_int_equal(q->out[t][h][d], 0);
+        }
+    q->a.cu_seqlens_q = none;
+    q->a.q = NULL;
+    run(q); /* nothing is touched */
+    assert_int_equal(q->out[0][0][0], 0xA5A5);
+    assert_int_equal(pl_f32_bits(q->lse[0][0]), 0xA5A5A5A5);
+    q->a.out = NULL, q->a.lse = NULL, q->a.n_seqs = 0;
+    run(q);
+    close_problem(p);
+    close_problem(q);
+}
+
 /* Keys and values that are lost show in their rows and in no other. */
 static void nan_stays_with_its_rows(void **state)
 {
@@ -309,6 +408,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(empty_rows_give_zero),
         cmocka_unit_test(sinks_at_the_ends),
+        cmocka_unit_test(special_values_are_those_of_the_table),
+        cmocka_unit_test(several_sinks_are_one),
+        cmocka_unit_test(empty_batches_and_caps),
         cmocka_unit_test(nan_stays_with_its_rows),
         cmocka_unit_test(workers_levels_and_splits_do_not_matter),
         cmocka_unit_test(environment_is_the_callers),

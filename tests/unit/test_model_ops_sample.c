@@ -1,4 +1,4 @@
-/* The public entries of sampling (plimsoll/model_ops.h): noise, probabilities and choices against double, every kind of
+/* The public entries of sampling (plimsoll/model_ops.h): noise, penalties, probabilities and choices against double, every kind of
  * context, refusals. The steps of the sampler: test_sampling.c. */
 #include "plimsoll/model_ops.h"
 
@@ -136,6 +136,139 @@ static void draws_follow_the_probabilities(void **state)
     free(p);
 }
 
+/* ---- penalties and log-softmax */
+
+static pl_op_penalise_args penalties_of(const problem *p, float *out)
+{
+    static const int32_t prompt[] = {5, 6, 5, 699}, output[] = {6, 7, 7, 0};
+    static const int32_t biased[] = {7, 8, 8, 5};
+    static const float bias[] = {1.5f, -2, 0.25f, -100};
+
+    return (pl_op_penalise_args){.vocab = VOCAB,
+                                 .logits = p->logits,
+                                 .n_bias = 4,
+                                 .bias_tokens = biased,
+                                 .bias = bias,
+                                 .repetition = 1.25f,
+                                 .frequency = 0.5f,
+                                 .presence = 0.375f,
+                                 .n_prompt = 4,
+                                 .n_output = 4,
+                                 .prompt = prompt,
+                                 .output = output,
+                                 .out = out};
+}
+
+static pl_status call_penalise(pl_ops_context *context, void *user, pl_error *err)
+{
+    problem *p = user;
+    pl_op_penalise_args a = penalties_of(p, p->out.noise);
+    const uint64_t bytes = pl_op_sample_workspace_bytes(VOCAB);
+    void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    pl_status status;
+
+    assert_non_null(workspace);
+    memset(workspace, 0xFF, bytes);
+    status = pl_op_penalise(context, &a, workspace, bytes, err);
+    if (status == PL_OK) { /* in place */
+        memcpy(p->out.probabilities, p->logits, sizeof p->logits);
+        a.logits = a.out = p->out.probabilities;
+        status = pl_op_penalise(context, &a, workspace, bytes, err);
+    }
+    free(workspace);
+    return status;
+}
+
+static void penalties_are_those_of_the_contract(void **state)
+{
+    problem *p = open_problem();
+    pl_op_penalise_args a = penalties_of(p, NULL);
+    float want[VOCAB];
+
+    p->logits[0] = -3;
+    p->logits[699] = 2;
+    memcpy(want, p->logits, sizeof want);
+    for (int i = 0; i < a.n_bias; i++)
+        want[a.bias_tokens[i]] += a.bias[i];
+    for (int32_t id = 0; id < VOCAB; id++) {
+        int in_prompt = 0, in_output = 0;
+        for (int i = 0; i < 4; i++) {
+            in_prompt += a.prompt[i] == id;
+            in_output += a.output[i] == id;
+        }
+        if (in_prompt + in_output == 0)
+            continue;
+        want[id] = want[id] > 0 ? want[id] / a.repetition : want[id] * a.repetition;
+        want[id] = want[id] - a.frequency * (float)in_output;
+        want[id] = want[id] - (in_output ? a.presence : 0);
+    }
+    memset(&p->out.token, 0, sizeof p->out.token);
+    contexts_run(call_penalise, p, &p->out, sizeof p->out);
+    check_same_f32("penalised", p->out.noise, want, VOCAB);
+    check_same_f32("in place", p->out.probabilities, want, VOCAB);
+    free(p);
+}
+
+static void no_penalties_change_nothing(void **state)
+{
+    problem *p = open_problem();
+    pl_ops_context *context = contexts_scalar();
+    const uint64_t bytes = pl_op_sample_workspace_bytes(VOCAB);
+    void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    pl_op_penalise_args a = penalties_of(p, p->out.noise);
+    pl_error err;
+
+    assert_non_null(workspace);
+    a.n_bias = 0;
+    a.frequency = a.presence = 0;
+    for (int one = 0; one < 2; one++) {
+        a.repetition = (float)one;
+        check_ok(pl_op_penalise(context, &a, workspace, bytes, &err), &err);
+        check_same_f32("logits", p->out.noise, p->logits, VOCAB);
+    }
+    free(workspace);
+    pl_ops_context_destroy(context);
+    free(p);
+}
+
+static pl_status call_log_softmax(pl_ops_context *context, void *user, pl_error *err)
+{
+    problem *p = user;
+
+    /* Seven rows of 100. */
+    return pl_op_log_softmax(context, VOCAB / 100, 100, p->logits, p->out.probabilities, err);
+}
+
+static void log_softmax_is_that_in_double(void **state)
+{
+    problem *p = open_problem();
+    pl_ops_context *context = contexts_scalar();
+    float first[VOCAB];
+    pl_error err;
+
+    contexts_run(call_log_softmax, p, p->out.probabilities, sizeof p->out.probabilities);
+    for (int row = 0; row < VOCAB / 100; row++) {
+        const float *l = p->logits + (ptrdiff_t)row * 100;
+        double sum = 0;
+        for (int i = 0; i < 100; i++)
+            sum += exp((double)l[i]);
+        for (int i = 0; i < 100; i++)
+            assert_true(fabs((double)p->out.probabilities[row * 100 + i] -
+                             ((double)l[i] - log(sum))) < 3e-6);
+    }
+    memcpy(first, p->out.probabilities, sizeof first);
+    check_ok(pl_op_log_softmax(context, VOCAB / 100, 100, p->logits, p->logits, &err), &err);
+    check_same_f32("in place", p->logits, first, VOCAB);
+    /* What is left out is -infinity, and a row that holds a NaN is NaN. */
+    p->logits[3] = -INFINITY;
+    p->logits[150] = NAN;
+    check_ok(pl_op_log_softmax(context, VOCAB / 100, 100, p->logits, p->logits, &err), &err);
+    assert_true(isinf(p->logits[3]) && isfinite(p->logits[4]));
+    assert_true(isnan(p->logits[101]) && isfinite(p->logits[201]));
+    pl_ops_context_destroy(context);
+    free(p);
+}
+
 /* The known answer of the generator's authors for counters and keys of ones. */
 static void philox_has_its_known_answer(void **state)
 {
@@ -155,6 +288,9 @@ static void refusals_name_the_argument(void **state)
     problem *p = open_problem();
     pl_ops_context *c = contexts_scalar();
     static _Alignas(64) uint8_t memory[64];
+    static const float bad_bias[4] = {0, 0, INFINITY};
+    static const int32_t bad_ids[4] = {0, VOCAB};
+    pl_op_penalise_args a = penalties_of(p, p->out.noise);
     const uint64_t bytes = pl_op_sample_workspace_bytes(VOCAB);
     void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
     pl_error err;
@@ -176,6 +312,21 @@ static void refusals_name_the_argument(void **state)
     REFUSE((p->args.probabilities = NULL, p->args.vocab = 0),
            pl_op_sample(c, &p->args, workspace, bytes, &err), "vocab", "0");
     REFUSE((void)0, pl_op_gumbel(c, 1, 1, 1, -1, 1, p->out.noise, &err), "first", "-1");
+    REFUSE(a.repetition = -1, pl_op_penalise(c, &a, workspace, bytes, &err), "repetition", "-1");
+    REFUSE(a.repetition = 1e-40f, pl_op_penalise(c, &a, workspace, bytes, &err), "repetition");
+    REFUSE((a.repetition = 1, a.presence = NAN), pl_op_penalise(c, &a, workspace, bytes, &err),
+           "presence", "nan");
+    REFUSE((a.presence = 0, a.bias = p->logits, a.out = p->logits + 1),
+           pl_op_penalise(c, &a, workspace, bytes, &err), "out: overlaps");
+    REFUSE((a.out = p->out.noise, a.bias = bad_bias), pl_op_penalise(c, &a, workspace, bytes, &err),
+           "bias", "inf");
+    REFUSE((a.n_bias = 0, a.output = bad_ids), pl_op_penalise(c, &a, workspace, bytes, &err),
+           "output[1]", "700", "0 .. 699");
+    REFUSE(a.n_prompt = -1, pl_op_penalise(c, &a, workspace, bytes, &err), "n_prompt", "-1");
+    REFUSE(a.n_prompt = 0, pl_op_penalise(c, &a, workspace, bytes - 1, &err), "workspace_bytes");
+    REFUSE((void)0, pl_op_log_softmax(c, 1, 0, p->logits, p->out.noise, &err), "vocab", "0");
+    REFUSE((void)0, pl_op_log_softmax(c, 2, 300, p->logits, p->logits + 1, &err), "out: overlaps");
+    assert_true(p->out.noise[0] == 0);
     assert_int_equal(p->out.token, 0);
     free(workspace);
     pl_ops_context_destroy(c);
@@ -188,6 +339,9 @@ int main(void)
         cmocka_unit_test(probabilities_are_a_softmax),
         cmocka_unit_test(options_leave_what_they_say),
         cmocka_unit_test(draws_follow_the_probabilities),
+        cmocka_unit_test(penalties_are_those_of_the_contract),
+        cmocka_unit_test(no_penalties_change_nothing),
+        cmocka_unit_test(log_softmax_is_that_in_double),
         cmocka_unit_test(philox_has_its_known_answer),
         cmocka_unit_test(refusals_name_the_argument),
     };
