@@ -9,12 +9,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "model/checkpoint_impl.h"
 
 enum {
+    MAX_PARTS = 64, /* of one call that reads rows */
+    LINE = 64,
     SAMPLED_SHARDS = 64,
     SAMPLED_PAGES = 16, /* of each */
 };
@@ -192,6 +195,58 @@ pl_status pl_reader_direct(pl_reader *r, const pl_checkpoint_tensor *tensor, uin
                 err, PL_ERR_IO, "%s/%s: %s: cannot read at byte %" PRIu64 " (got %s)",
                 r->checkpoint->path, pl_checkpoint_shard_name(r->checkpoint, tensor->shard),
                 tensor->name, first + done, got < 0 ? strerror(errno) : "end of file");
+        done += (size_t)got;
+    }
+    return PL_OK;
+}
+
+/* ---- rows through the page cache */
+
+uint64_t pl_reader_row_gap(uint64_t row_bytes)
+{
+    return row_bytes % PL_READ_ALIGN == 0 ? LINE : 0;
+}
+
+/* Where the next bytes go, from `done` of n on: up to MAX_PARTS rows, the first of which may have begun. */
+static int list_rows(struct iovec *part, size_t done, size_t n, size_t row_bytes, size_t gap,
+                     uint8_t *to)
+{
+    int n_parts = 0;
+
+    while (done < n && n_parts < MAX_PARTS) {
+        const size_t row = done / row_bytes, in_row = done % row_bytes;
+
+        part[n_parts++] = (struct iovec){to + row * (row_bytes + gap) + in_row, row_bytes - in_row};
+        done += row_bytes - in_row;
+    }
+    return n_parts;
+}
+
+pl_status pl_reader_rows(const pl_reader *r, const pl_checkpoint_tensor *tensor, uint64_t at,
+                         size_t n, size_t row_bytes, size_t gap, uint8_t *to, pl_error *err)
+{
+    const pl_checkpoint *c = r->checkpoint;
+    struct iovec part[MAX_PARTS];
+
+    if (!gap)
+        return pl_checkpoint_read(c, tensor, at, to, n, err);
+    PL_CHECK(at <= tensor->bytes && n <= tensor->bytes - at && n % row_bytes == 0, err,
+             "%s: read outside the tensor or its rows (got %" PRIu64
+             " + %zu, want rows of %zu up to "
+             "%" PRIu64 ")",
+             tensor->name, at, n, row_bytes, tensor->bytes);
+    for (size_t done = 0; done < n;) {
+        const int n_parts = list_rows(part, done, n, row_bytes, gap, to);
+        const ssize_t got =
+            preadv(c->shards[tensor->shard].fd, part, n_parts, (off_t)(tensor->begin + at + done));
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return pl_error_set(
+                err, PL_ERR_IO, "%s/%s: %s: cannot read at byte %" PRIu64 " (got %s)", c->path,
+                pl_checkpoint_shard_name(c, tensor->shard), tensor->name, tensor->begin + at + done,
+                got < 0 ? strerror(errno) : "end of file");
         done += (size_t)got;
     }
     return PL_OK;

@@ -33,12 +33,22 @@ typedef struct pl_reader {
     uint8_t *buffer; /* PL_READ_ALIGN-aligned, pl_reader_buffer_bytes(largest read) */
 } pl_reader;
 
-/* Bytes of a buffer for reads of up to n. */
+/* Bytes of a buffer for reads of up to n, or of rows with their gaps. */
 uint64_t pl_reader_buffer_bytes(uint64_t n);
 
 /* `n` bytes of the tensor from byte `at` on, direct; *data is where they lie, in the buffer. */
 pl_status pl_reader_direct(pl_reader *r, const pl_checkpoint_tensor *tensor, uint64_t at, size_t n,
                            const uint8_t **data, pl_error *err) PL_MUST_CHECK;
+
+/* What lies between two rows in memory so that those of a panel do not fall into the same sets of a first cache: where
+ * they are whole pages long, a line. */
+uint64_t pl_reader_row_gap(uint64_t row_bytes);
+
+/* `n` bytes of the tensor from byte `at` on, whole rows of row_bytes, through the page cache; each row is followed by
+ * `gap` bytes in `to`, which keep what they hold. */
+pl_status pl_reader_rows(const pl_reader *r, const pl_checkpoint_tensor *tensor, uint64_t at,
+                         size_t n, size_t row_bytes, size_t gap, uint8_t *to,
+                         pl_error *err) PL_MUST_CHECK;
 
 void pl_reader_close(pl_reader *r);
 

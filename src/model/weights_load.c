@@ -15,7 +15,8 @@
 #include "model/weights_impl.h"
 #include "ops/tile.h"
 
-/* What is copied from the page cache should still be near when it is tiled. */
+/* What is copied from the page cache should still be near when it is tiled. With the gaps between long rows it fits into a
+ * buffer for direct reads, as do 16 rows that are longer. */
 enum { CACHED_CHUNK_BYTES = 256 << 10 };
 
 /* A tensor of the list, and where it goes. */
@@ -125,18 +126,26 @@ static struct piece *piece_of(const struct load *l, int64_t unit)
 
 /* ---- a chunk */
 
-/* `n` bytes of whole panels of a matrix, or of FP4's scales, become tiles. */
-static void tile_panels(const pl_weight_view *v, bool is_scale, const uint8_t *from, size_t n,
+/* Of a row in the file. */
+static size_t row_bytes_of(const struct piece *p)
+{
+    const pl_weight_view *v = p->view;
+
+    return (size_t)(p->is_scale ? v->cols / 32 : pl_tile_row_bytes(v->format, v->cols));
+}
+
+/* `n` bytes of whole panels of a matrix, or of FP4's scales, become tiles; `gap` bytes follow each row. */
+static void tile_panels(const struct piece *p, const uint8_t *from, size_t n, size_t gap,
                         uint8_t *to)
 {
-    const int64_t groups = v->cols / 32, row_bytes = pl_tile_row_bytes(v->format, v->cols);
-    const size_t step = (size_t)(is_scale ? groups : row_bytes) * PL_TILE_ROWS;
+    const pl_weight_view *v = p->view;
+    const size_t row = row_bytes_of(p), step = row * PL_TILE_ROWS;
 
-    for (; n > 0; n -= step, from += step, to += step) {
-        if (is_scale)
-            pl_tile_pack_scales(from, groups, PL_TILE_ROWS, groups, to);
+    for (; n > 0; n -= step, from += step + gap * PL_TILE_ROWS, to += step) {
+        if (p->is_scale)
+            pl_tile_pack_scales(from, (int64_t)row, PL_TILE_ROWS, (int64_t)row, to);
         else
-            pl_tile_pack_past_cache(v->format, from, row_bytes, v->cols, to);
+            pl_tile_pack_past_cache(v->format, from, (int64_t)(row + gap), v->cols, to);
     }
 }
 
@@ -153,29 +162,43 @@ static bool is_fp8(const pl_weight_view *v)
     return v->format == PL_WEIGHT_FP8_E8M0 || v->format == PL_WEIGHT_FP8_F32;
 }
 
-static pl_status read_chunk(const struct load *l, pl_reader *r, struct piece *p, uint64_t at,
-                            size_t n, pl_error *err)
+/* Whole panels that become tiles. Only bytes can be wrong in what has tiles. */
+static pl_status read_panels(const struct load *l, pl_reader *r, struct piece *p, uint64_t at,
+                             size_t n, pl_error *err)
 {
-    uint8_t *buffer = p->tiles || !l->weights ? r->buffer : p->to + at;
-    const uint8_t *from = buffer;
+    const size_t row = row_bytes_of(p);
+    const size_t gap = l->direct || p->is_scale ? 0 : (size_t)pl_reader_row_gap(row);
+    const uint8_t *from = r->buffer;
 
     if (l->direct)
         PL_TRY(pl_reader_direct(r, &p->tensor, at, n, &from, err));
     else
-        PL_TRY(pl_checkpoint_read(l->checkpoint, &p->tensor, at, buffer, n, err));
+        PL_TRY(pl_reader_rows(r, &p->tensor, at, n, row, gap, r->buffer, err));
+    if (p->is_scale)
+        PL_TRY(check(l, p, at, from, n, err));
+    for (size_t i = 0; is_fp8(p->view) && !p->is_scale && i < n / row; i++)
+        if (pl_tile_has_nan(from + i * (row + gap), row))
+            p->has_nan = true;
+    if (!p->has_nan)
+        tile_panels(p, from, n, gap, p->to + at);
+    return PL_OK;
+}
+
+static pl_status read_chunk(const struct load *l, pl_reader *r, struct piece *p, uint64_t at,
+                            size_t n, pl_error *err)
+{
+    const uint8_t *from = r->buffer;
+
+    if (p->tiles)
+        return read_panels(l, r, p, at, n, err);
+    if (l->direct)
+        PL_TRY(pl_reader_direct(r, &p->tensor, at, n, &from, err));
+    else
+        PL_TRY(pl_checkpoint_read(l->checkpoint, &p->tensor, at, r->buffer, n, err));
     if (!l->weights)
         return PL_OK;
-    if (!p->tiles) {
-        if (from != buffer)
-            memcpy(buffer, from, n);
-        return check(l, p, at, buffer, n, err); /* aligned, as in the buffer it may not be */
-    }
-    PL_TRY(check(l, p, at, from, n, err)); /* only bytes can be wrong in what has tiles */
-    if (is_fp8(p->view) && !p->is_scale && pl_tile_has_nan(from, n))
-        p->has_nan = true;
-    if (!p->has_nan)
-        tile_panels(p->view, p->is_scale, from, n, p->to + at);
-    return PL_OK;
+    pl_tile_copy_past_cache(from, n, p->to + at);
+    return check(l, p, at, p->to + at, n, err); /* aligned, as in the buffer it may not be */
 }
 
 static void fail(struct load *l, int64_t unit, const pl_error *err)

@@ -16,11 +16,13 @@ bool pl_tile_possible(pl_weight_format format, int64_t rows, int64_t cols)
 
 bool pl_tile_has_nan(const uint8_t *codes, size_t n)
 {
-    uint8_t found = 0;
+    uint8_t most = 0;
 
-    for (size_t i = 0; i < n; i++)
-        found |= (codes[i] & 0x7F) == 0x7F;
-    return found;
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t size = codes[i] & 0x7F;
+        most = size > most ? size : most;
+    }
+    return most == 0x7F;
 }
 
 static uint32_t load32(const uint8_t *p)
@@ -172,38 +174,34 @@ __attribute__((target("ssse3"))) static inline __m128i to_tile_ssse3(pl_weight_f
         return v;
     if (format == PL_WEIGHT_FP4) { /* the middle nibbles of 16 bits change places */
         apart = _mm_and_si128(_mm_xor_si128(v, _mm_srli_epi16(v, 4)), _mm_set1_epi16(0x00F0));
-        v = _mm_xor_si128(v, _mm_xor_si128(apart, _mm_slli_epi16(apart, 4)));
+        v = _mm_xor_si128(v, _mm_mullo_epi16(apart, _mm_set1_epi16(0x11))); /* both at once */
     }
     return _mm_shuffle_epi8(v, swapped);
 }
 
-/* Columns of 16 bytes of all rows, so that four steps are written whole, one after the other: no line of the tile has
- * to be fetched, and none drives out what is still to be read. */
+/* Columns of 8 bytes of all rows, so that two steps are written whole, one after the other: no line of the tile has
+ * to be fetched, and none drives out what is still to be read. With wider columns the steps do not stay in registers. */
 __attribute__((target("ssse3"), always_inline)) static inline void
 pack_past(pl_weight_format format, const uint8_t *from, int64_t stride, int64_t row_bytes,
           __m128i *to)
 {
     enum { QUARTERS = LANES / 4 };
 
-    for (int64_t at = 0; at < row_bytes; at += 16, to += LANES) {
-        __m128i step[4][QUARTERS];
+    for (int64_t at = 0; at < row_bytes; at += 8, to += 2 * QUARTERS) {
+        __m128i step[2][QUARTERS];
 
         for (int g = 0; g < QUARTERS; g++) {
             const uint8_t *p = from + 4 * g * stride + at;
-            __m128i v[4], a, b, c, d;
+            __m128i v[4], a, b;
 
             for (int r = 0; r < 4; r++)
-                v[r] = to_tile_ssse3(format, _mm_loadu_si128((const __m128i *)(p + r * stride)));
+                v[r] = _mm_loadl_epi64((const __m128i *)(p + r * stride));
             a = _mm_unpacklo_epi32(v[0], v[1]);
             b = _mm_unpacklo_epi32(v[2], v[3]);
-            c = _mm_unpackhi_epi32(v[0], v[1]);
-            d = _mm_unpackhi_epi32(v[2], v[3]);
-            step[0][g] = _mm_unpacklo_epi64(a, b);
-            step[1][g] = _mm_unpackhi_epi64(a, b);
-            step[2][g] = _mm_unpacklo_epi64(c, d);
-            step[3][g] = _mm_unpackhi_epi64(c, d);
+            step[0][g] = to_tile_ssse3(format, _mm_unpacklo_epi64(a, b));
+            step[1][g] = to_tile_ssse3(format, _mm_unpackhi_epi64(a, b));
         }
-        for (int s = 0; s < 4; s++)
+        for (int s = 0; s < 2; s++)
             for (int g = 0; g < QUARTERS; g++)
                 _mm_stream_si128(to + s * QUARTERS + g, step[s][g]);
     }
@@ -227,10 +225,33 @@ void pl_tile_pack_past_cache(pl_weight_format format, const void *rows, int64_t 
 {
     const int64_t row_bytes = pl_tile_row_bytes(format, cols);
 
-    if (row_bytes % 16 == 0 && (uintptr_t)tile % 16 == 0 && __builtin_cpu_supports("ssse3"))
+    if (row_bytes % 8 == 0 && (uintptr_t)tile % 16 == 0 && __builtin_cpu_supports("ssse3"))
         pack_past_of(format, rows, row_stride, row_bytes, tile);
     else
         pl_tile_pack(format, rows, row_stride, LANES, cols, cols, tile);
+}
+
+void pl_tile_copy_past_cache(const void *rows, size_t n, void *to)
+{
+    enum { AHEAD = 1024 }; /* one stream of lines alone waits for the second cache */
+    const uint8_t *from = rows;
+    const size_t whole = (uintptr_t)to % 16 == 0 ? n / LINE * LINE : 0;
+
+    for (size_t at = 0; at < whole; at += LINE) {
+        const __m128i *p = (const __m128i *)(from + at);
+        __m128i *q = (__m128i *)((uint8_t *)to + at);
+        const __m128i a = _mm_loadu_si128(p), b = _mm_loadu_si128(p + 1);
+        const __m128i c = _mm_loadu_si128(p + 2), d = _mm_loadu_si128(p + 3);
+
+        if (at + AHEAD < n)
+            _mm_prefetch((const char *)(from + at + AHEAD), _MM_HINT_T0);
+        _mm_stream_si128(q, a);
+        _mm_stream_si128(q + 1, b);
+        _mm_stream_si128(q + 2, c);
+        _mm_stream_si128(q + 3, d);
+    }
+    _mm_sfence();
+    memcpy((uint8_t *)to + whole, from + whole, n - whole);
 }
 
 void pl_tile_unpack(pl_weight_format format, const void *tile, int64_t cols, void *rows,
@@ -247,10 +268,35 @@ void pl_tile_unpack(pl_weight_format format, const void *tile, int64_t cols, voi
         }
 }
 
+/* 16 bytes of 16 rows: interleaving the halves four times turns rows into columns. */
+static void pack_scales_16(const uint8_t *rows, int64_t row_stride, uint8_t *tile)
+{
+    __m128i v[LANES], w[LANES];
+
+    for (int r = 0; r < LANES; r++)
+        v[r] = _mm_loadu_si128((const __m128i *)(rows + r * row_stride));
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < LANES / 2; i++) {
+            w[2 * i] = _mm_unpacklo_epi8(v[i], v[i + LANES / 2]);
+            w[2 * i + 1] = _mm_unpackhi_epi8(v[i], v[i + LANES / 2]);
+        }
+        for (int i = 0; i < LANES / 2; i++) {
+            v[2 * i] = _mm_unpacklo_epi8(w[i], w[i + LANES / 2]);
+            v[2 * i + 1] = _mm_unpackhi_epi8(w[i], w[i + LANES / 2]);
+        }
+    }
+    for (int g = 0; g < LANES; g++)
+        _mm_storeu_si128((__m128i *)(tile + g * LANES), v[g]);
+}
+
 void pl_tile_pack_scales(const uint8_t *rows, int64_t row_stride, int64_t n_rows, int64_t n_groups,
                          uint8_t *tile)
 {
-    for (int64_t g = 0; g < n_groups; g++)
+    int64_t first = 0;
+
+    for (; n_rows == LANES && first + LANES <= n_groups; first += LANES)
+        pack_scales_16(rows + first, row_stride, tile + first * LANES);
+    for (int64_t g = first; g < n_groups; g++)
         for (int64_t r = 0; r < LANES; r++)
             tile[g * LANES + r] = r < n_rows ? rows[r * row_stride + g] : 0;
 }

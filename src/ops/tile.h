@@ -65,6 +65,9 @@ void pl_tile_pack(pl_weight_format format, const void *rows, int64_t row_stride,
 void pl_tile_pack_past_cache(pl_weight_format format, const void *rows, int64_t row_stride,
                              int64_t cols, void *tile);
 
+/* n bytes of rows that stay rows, written in the same way. */
+void pl_tile_copy_past_cache(const void *rows, size_t n, void *to);
+
 /* The reverse for a whole tile: 16 rows, row_stride bytes apart. */
 void pl_tile_unpack(pl_weight_format format, const void *tile, int64_t cols, void *rows,
                     int64_t row_stride);

@@ -223,6 +223,44 @@ static void ends_of_files_are_noticed(void **state)
     scratch_remove(dir);
 }
 
+/* More rows than one call takes, with gaps that keep what they hold; from the middle on; and up to where a file was cut. */
+static void rows_are_read_with_gaps(void **state)
+{
+    enum { ROW = 48, GAP = 16, ROWS = 150, FIRST = 2 };
+    char dir[SCRATCH_PATH_BYTES];
+    fake_checkpoint *f = make(dir);
+    static uint8_t got[ROWS * (ROW + GAP)];
+    pl_checkpoint_tensor t = {0};
+    pl_reader r = {.fd = -1};
+    const uint8_t *want;
+    pl_checkpoint *c;
+    pl_error err;
+
+    check_ok(pl_checkpoint_open(dir, &c, &err), &err);
+    for (int64_t i = 0; i < pl_checkpoint_n_tensors(c) && t.bytes < (ROWS + FIRST) * ROW; i++)
+        t = pl_checkpoint_tensor_at(c, i);
+    assert_true(t.bytes >= (ROWS + FIRST) * ROW);
+    want = fake_find(f, t.name)->data + FIRST * ROW;
+    r.checkpoint = c;
+    memset(got, 0xA5, sizeof got);
+    check_ok(pl_reader_rows(&r, &t, FIRST * ROW, ROWS * ROW, ROW, GAP, got, &err), &err);
+    for (int i = 0; i < ROWS; i++) {
+        assert_memory_equal(got + i * (ROW + GAP), want + i * ROW, ROW);
+        for (int k = 0; k < GAP; k++)
+            assert_int_equal(got[i * (ROW + GAP) + ROW + k], 0xA5);
+    }
+    check_error(pl_reader_rows(&r, &t, t.bytes - ROW, 2 * ROW, ROW, GAP, got, &err), PL_ERR_INVALID,
+                &err, t.name, "outside", NULL);
+    change(dir, pl_checkpoint_shard_name(c, t.shard), (int64_t)(t.begin + 100 * ROW + 5));
+    check_error(pl_reader_rows(&r, &t, FIRST * ROW, ROWS * ROW, ROW, GAP, got, &err), PL_ERR_IO,
+                &err, t.name, "end of file", NULL);
+    assert_int_equal(pl_reader_row_gap(2048), 0);
+    assert_int_equal(pl_reader_row_gap(8192), 64);
+    pl_checkpoint_close(c);
+    fake_free(f);
+    scratch_remove(dir);
+}
+
 static void modes_have_names(void **state)
 {
     pl_load_mode mode;
@@ -242,7 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bytes_whoever_reads),  cmocka_unit_test(first_error_is_told),
         cmocka_unit_test(changed_files_are_refused), cmocka_unit_test(ends_of_files_are_noticed),
-        cmocka_unit_test(modes_have_names),
+        cmocka_unit_test(rows_are_read_with_gaps),   cmocka_unit_test(modes_have_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

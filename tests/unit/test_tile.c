@@ -78,6 +78,24 @@ static void past_the_cache_is_the_same(void **state)
             }
 }
 
+/* Rows that stay rows: any length and place, and nothing beside them. */
+static void copies_past_the_cache_are_copies(void **state)
+{
+    static uint8_t rows[3000];
+    static _Alignas(64) uint8_t got[sizeof rows + 64];
+
+    for (size_t i = 0; i < sizeof rows; i++)
+        rows[i] = byte_at((int64_t)i);
+    for (size_t n = 0; n + 3 <= sizeof rows; n += n < 200 ? 1 : 173)
+        for (size_t at = 16; at <= 48; at += 8) {
+            memset(got, 0xA5, sizeof got);
+            pl_tile_copy_past_cache(rows + 3, n, got + at);
+            check_same_bytes("copy", got + at, rows + 3, n);
+            assert_int_equal(got[at - 1], 0xA5);
+            assert_int_equal(got[at + n], 0xA5);
+        }
+}
+
 /* What vector kernels rely on, spelt out. */
 static void dwords_are_the_documented_ones(void **state)
 {
@@ -114,21 +132,30 @@ static void missing_rows_and_columns_are_zeros(void **state)
         }
 }
 
+/* Groups that are moved 16 at a time, the rest of them, and both. */
 static void scales_lie_by_group(void **state)
 {
-    uint8_t rows[ROWS * 7], tile[ROWS * 7], back[ROWS * 7];
+    enum { MOST = 50 };
+    static const int counts[] = {1, 7, 16, 32, 37, MOST};
 
-    for (size_t i = 0; i < sizeof rows; i++)
-        rows[i] = (uint8_t)(i + 1);
-    pl_tile_pack_scales(rows, 7, ROWS, 7, tile);
-    for (int r = 0; r < ROWS; r++)
-        for (int g = 0; g < 7; g++)
-            assert_int_equal(tile[g * ROWS + r], rows[r * 7 + g]);
-    pl_tile_unpack_scales(tile, 7, back, 7);
-    check_same_bytes("scales", back, rows, sizeof rows);
-    pl_tile_pack_scales(rows, 7, 3, 7, tile);
-    assert_int_equal(tile[2], rows[2 * 7]);
-    assert_int_equal(tile[3], 0);
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        uint8_t rows[ROWS * (MOST + 1)], tile[ROWS * MOST], back[ROWS * (MOST + 1)];
+        const int n = counts[c], stride = n + 1;
+
+        for (size_t i = 0; i < sizeof rows; i++)
+            rows[i] = back[i] = byte_at((int64_t)i);
+        pl_tile_pack_scales(rows, stride, ROWS, n, tile);
+        for (int r = 0; r < ROWS; r++)
+            for (int g = 0; g < n; g++)
+                assert_int_equal(tile[g * ROWS + r], rows[r * stride + g]);
+        for (int r = 0; r < ROWS; r++)
+            memset(back + r * stride, 0, (size_t)n);
+        pl_tile_unpack_scales(tile, n, back, stride);
+        check_same_bytes("scales", back, rows, sizeof rows);
+        pl_tile_pack_scales(rows, stride, 3, n, tile);
+        assert_int_equal(tile[2], rows[2 * stride]);
+        assert_int_equal(tile[3], 0);
+    }
 }
 
 static void shapes_and_nan_codes(void **state)
@@ -156,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packing_is_a_permutation),
         cmocka_unit_test(past_the_cache_is_the_same),
+        cmocka_unit_test(copies_past_the_cache_are_copies),
         cmocka_unit_test(dwords_are_the_documented_ones),
         cmocka_unit_test(missing_rows_and_columns_are_zeros),
         cmocka_unit_test(scales_lie_by_group),
