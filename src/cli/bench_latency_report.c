@@ -49,6 +49,28 @@ static void print_operators(FILE *to, const pl_latency_row *r)
             100 * r->between_ms / sum, r->regions_per_layer, r->barrier_percent, r->idle_percent);
 }
 
+static void print_depths(FILE *to, const pl_latency_report *r)
+{
+    if (r->n_depths)
+        fprintf(to, "\ndrafts: ms of a step\n%5s %2s %11s %11s %11s\n", "batch", "k", "verify",
+                "draft", "both");
+    for (int i = 0; i < r->n_depths; i++) {
+        const pl_latency_depth *d = &r->depths[i];
+
+        fprintf(to, "%5d %2d %11.3f %11.3f %11.3f\n", d->batch, d->k, d->verify_ms, d->draft_ms,
+                d->verify_ms + d->draft_ms);
+    }
+    if (r->n_choices)
+        fprintf(to, "\nthe depth that pays\n%5s %10s %2s %10s %20s\n", "batch", "acceptance", "k",
+                "tokens/s", "times without drafts");
+    for (int i = 0; i < r->n_choices; i++) {
+        const pl_latency_choice *c = &r->choices[i];
+
+        fprintf(to, "%5d %10.2f %2d %10.2f %20.2f\n", c->batch, c->acceptance, c->k,
+                c->tokens_per_s, c->gain);
+    }
+}
+
 void pl_latency_print(FILE *to, const pl_latency_report *r)
 {
     fprintf(to,
@@ -72,6 +94,7 @@ void pl_latency_print(FILE *to, const pl_latency_report *r)
     for (int i = 0; i < r->n; i++)
         if (r->rows[i].has_profile)
             print_operators(to, &r->rows[i]);
+    print_depths(to, r);
 }
 
 static void write_operators(pl_out *j, const pl_latency_row *r)
@@ -111,6 +134,31 @@ static void write_row(pl_out *j, const pl_latency_row *r)
     pl_out_close(j, '{');
 }
 
+static void write_depths(pl_out *j, const pl_latency_report *r)
+{
+    pl_out_open(j, "depths", '[');
+    for (int i = 0; i < r->n_depths; i++) {
+        pl_out_open(j, NULL, '{');
+        pl_out_int(j, "batch", r->depths[i].batch);
+        pl_out_int(j, "k", r->depths[i].k);
+        pl_out_fixed(j, "verify_ms", r->depths[i].verify_ms, 6);
+        pl_out_fixed(j, "draft_ms", r->depths[i].draft_ms, 6);
+        pl_out_close(j, '{');
+    }
+    pl_out_close(j, '[');
+    pl_out_open(j, "choices", '[');
+    for (int i = 0; i < r->n_choices; i++) {
+        pl_out_open(j, NULL, '{');
+        pl_out_int(j, "batch", r->choices[i].batch);
+        pl_out_fixed(j, "acceptance", r->choices[i].acceptance, 2);
+        pl_out_int(j, "k", r->choices[i].k);
+        pl_out_fixed(j, "tokens_per_s", r->choices[i].tokens_per_s, 3);
+        pl_out_fixed(j, "gain", r->choices[i].gain, 4);
+        pl_out_close(j, '{');
+    }
+    pl_out_close(j, '[');
+}
+
 void pl_latency_write_json(FILE *to, const pl_latency_report *r)
 {
     const pl_bench_limits *l = &r->limits;
@@ -135,6 +183,8 @@ void pl_latency_write_json(FILE *to, const pl_latency_report *r)
     for (int i = 0; i < r->n; i++)
         write_row(&j, &r->rows[i]);
     pl_out_close(&j, '[');
+    if (r->n_depths)
+        write_depths(&j, r);
     pl_out_close(&j, '{');
     pl_out_end(&j);
 }

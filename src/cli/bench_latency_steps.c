@@ -242,8 +242,7 @@ pl_status pl_latency_prefill(pl_latency *l, const int64_t *contexts, int n, pl_e
 
 /* ---- decoding and verification */
 
-/* 1 + k tokens of each sequence, the last k of them drafts. */
-static void make_step(pl_latency *l, int first, int32_t batch, int32_t k)
+void pl_latency_make_step(pl_latency *l, int first, int32_t batch, int32_t k)
 {
     int32_t n = 0;
 
@@ -275,7 +274,7 @@ static pl_status run_group(pl_latency *l, int first, int64_t context, int32_t ba
     for (int i = 0; i < PL_LATENCY_GROUP; i++) {
         double begin;
 
-        make_step(l, first, batch, k);
+        pl_latency_make_step(l, first, batch, k);
         pl_forward_set_profile(l->forward, profile);
         begin = now(l);
         PL_TRY(pl_forward_run(l->forward, &l->step, err));

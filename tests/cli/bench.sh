@@ -109,6 +109,48 @@ case_latency()
     grep -q 'decode 256, batch 1<' chart.svg || fail 'the picture lacks a figure'
 }
 
+# Every depth is measured, and the choice is the one that the figures ask for.
+case_latency_auto()
+{
+    "$program" synth nano >/dev/null || fail 'no model'
+    run bench latency nano --threads 2 --seconds 0 --prefill 0 --contexts 128 --batches 1,2 --depths auto \
+        --batch-context 128 --json
+    expect_status 0
+    expect_json
+    expect_empty err
+    : >depths
+    for i in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17; do
+        printf '%s %s %s %s\n' "$(value depths.$i.batch)" "$(value depths.$i.k)" "$(value depths.$i.verify_ms)" \
+            "$(value depths.$i.draft_ms)" >>depths
+    done
+    ! "$json" out depths.18 >/dev/null 2>&1 || fail 'more depths than asked for'
+    expect_value choices.1.acceptance 0.5
+    expect_value choices.8.acceptance 0.5
+    ! "$json" out choices.14 >/dev/null 2>&1 || fail 'more choices than asked for'
+    for i in 0 6 7 13; do
+        printf '%s %s %s %s %s\n' "$(value choices.$i.batch)" "$(value choices.$i.acceptance)" "$(value choices.$i.k)" \
+            "$(value choices.$i.tokens_per_s)" "$(value choices.$i.gain)" | cat depths - | awk '
+            NR <= 18 { bad = bad || $1 != (NR > 9) + 1 || $2 != (NR - 1) % 9 || $3 <= 0 || $4 <= 0
+                       n[NR] = $1; k[NR] = $2; verify[NR] = $3; draft[NR] = $4 }
+            function near(a, b) { return a / b > 0.999 && a / b < 1.001 }
+            NR > 18 { for (i = 1; i <= 18; i++) if (n[i] == $1) {
+                          tokens = chance = 1
+                          for (d = 0; d < k[i]; d++) tokens += chance *= $2
+                          rate = 1000 * n[i] * tokens / (verify[i] + draft[i])
+                          best = rate > best ? rate : best; if (k[i] == $3) chosen = rate
+                          if (!k[i]) plain = 1000 * n[i] / verify[i] } }
+            END { exit bad || !near(chosen, best) || !near(best, $4) || !near(best / plain, $5) }' ||
+            fail "choice $i is not what the figures ask for"
+    done
+    run bench latency nano --threads 2 --seconds 0 --prefill 0 --contexts 128 --batches 1 --depths auto --batch-context 128
+    expect_status 0
+    expect_out '^the depth that pays$' '^drafts: ms of a step$'
+    "$program" synth plain --no-mtp >/dev/null || fail 'no model'
+    run bench latency plain --depths auto
+    expect_status 2
+    expect_err 'auto wants a model that drafts \(got plain, which has no mtp block\)'
+}
+
 case_latency_refusals()
 {
     "$program" synth nano >/dev/null || fail 'no model'
@@ -121,6 +163,8 @@ case_latency_refusals()
     run bench latency nano --batches 65
     expect_status 2
     run bench latency nano --depths 1,x
+    expect_status 2
+    run bench latency nano --depths 0,9
     expect_status 2
     run bench latency nano --contexts 1g
     expect_status 2
