@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from client import Server, run_cases, without_key
+from client import Server, run_cases, wait_until, without_key
 
 PROGRAM, MODEL = sys.argv[1:3]
 KEY = "key-of-the-page"
@@ -135,6 +135,30 @@ def metrics_tell_acceptance():
     assert drafted >= value["vllm:spec_decode_num_drafts_total"] > 0 and 0 <= accepted <= drafted
 
 
+def steps_by_depth(of):
+    rows = [row for row in of.get("/metrics")[2].splitlines()
+            if row.startswith("plimsoll:spec_decode_steps_by_depth_total{")]
+    return {int(row.split('depth="')[1].split('"')[0]): int(row.rsplit(" ", 1)[1]) for row in rows}
+
+
+def metrics_tell_the_depth():
+    """Of a server that chooses it: which one now, and how many steps had which; more than one is tried at once. Every token but
+    the first is a step's own or a draft of its."""
+    ask = {"prompt": [5, 6, 7], "max_tokens": 80, "ignore_eos": True, "temperature": 0}
+    chooses = Server(PROGRAM, MODEL, "--max-num-seqs", "1", "--max-model-len", "256", "--num-speculative-tokens", "auto",
+                     env=without_key())
+    try:
+        answer = chooses.ok("/v1/completions", ask)
+        wait_until(lambda: 1 + sum(steps_by_depth(chooses).values()) +
+                   chooses.metric("vllm:spec_decode_num_accepted_tokens_total") == 80)
+        steps, now = steps_by_depth(chooses), chooses.metric("plimsoll:spec_decode_depth")
+    finally:
+        chooses.stop()
+    assert 0 <= now <= 8 and len(steps) > 1 and set(steps) <= set(range(9)), (now, steps)
+    plain = server.post("/v1/completions", ask, headers={"Authorization": "Bearer " + KEY})[2]
+    assert answer["choices"][0]["text"] == plain["choices"][0]["text"] != ""
+
+
 def chat_in_a_browser():
     if not BROWSER:
         return "chromium is not installed"
@@ -183,6 +207,6 @@ def chat_in_a_browser():
 
 try:
     run_cases([page_is_open_and_strict, page_loads_nothing_from_elsewhere, script_is_valid,
-               metrics_tell_acceptance, chat_in_a_browser])
+               metrics_tell_acceptance, metrics_tell_the_depth, chat_in_a_browser])
 finally:
     server.stop()
