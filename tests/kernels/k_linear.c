@@ -6,7 +6,9 @@
  *             extreme              largest codes, so that sums grow
  *             tiny                 subnormal codes, denormal bf16, scales near 2^-126; every other input large
  *             zero                 zeros of both signs among few values
- *             edge                 inputs of 2^-50 and 2^66, where kernels change their way, among subnormal codes
+ *             edge                 inputs of 2^-50 and 2^66, where kernels change their way, among subnormal codes;
+ *                                  FP4: scales up to 2^73, one less or two more, where a block changes its way,
+ *                                  beside inputs of 2^-50
  *             limit                groups of 32 at the limit of what integers may sum, one beyond, and on both sides
  *             special              infinities and NaNs among the inputs and, where they may be, the weights
  *     gather  1: inputs by index   split  units per call, 0: all in one
@@ -152,6 +154,12 @@ static uint8_t random_e8m0(kern_random *r, const fill *f)
     return (uint8_t)(f->special && kern_below(r, 30) == 0 ? 254 : 127 - 9 + kern_below(r, 16));
 }
 
+/* FP4's scales of a matrix go up to this one: kernels move a power of two of 54 into scales that leave room. */
+static uint8_t edge_scale(kern_random *r)
+{
+    return (uint8_t)(254 - 54 - 1 + kern_below(r, 4));
+}
+
 static float random_f32_scale(kern_random *r, const fill *f)
 {
     uint32_t exponent = (uint32_t)(f->tiny ? kern_below(r, 16) : 112 + kern_below(r, 16));
@@ -163,7 +171,8 @@ static void make_scales(pl_weight_view *w, kern_random *r, const fill *f)
 {
     int64_t n = w->format == PL_WEIGHT_FP4 ? w->rows * (w->cols / 32)
                                            : (w->rows + 127) / 128 * (w->cols / BLOCK);
-    uint8_t *bytes;
+    bool edge = f->edge && w->format == PL_WEIGHT_FP4;
+    uint8_t *bytes, most = edge ? edge_scale(r) : 0;
 
     if (w->format == PL_WEIGHT_BF16)
         return;
@@ -176,7 +185,7 @@ static void make_scales(pl_weight_view *w, kern_random *r, const fill *f)
     }
     bytes = kern_alloc((size_t)n, 1);
     for (int64_t i = 0; i < n; i++)
-        bytes[i] = random_e8m0(r, f);
+        bytes[i] = edge ? (uint8_t)(most - kern_below(r, 8)) : random_e8m0(r, f);
     w->scale = bytes;
 }
 
@@ -261,6 +270,8 @@ static bool make_inputs(setup *s, int kind, kern_random *r, const fill *f)
         static const int edges[] = {127 - 50, 127 + 66, 127 - 51, 127 + 68};
         fill row = *f;
         row.exponent = edges[kern_below(r, kern_below(r, 4) ? 2 : 4)];
+        if (kind == FP4) /* beside its large scales */
+            row.exponent = edges[0];
         if (f->tiny && t % 2) /* large inputs make tiny scales count */
             row = (fill){.extreme = true};
         for (int64_t i = 0; i < k; i++)

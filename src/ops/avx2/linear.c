@@ -10,27 +10,35 @@
  * Every loop over registers has constant bounds and is unrolled; the number of tokens is a constant of each
  * function. */
 #include "ops/avx2/linear.h"
+
+#include <math.h>
+
 #include "ops/scalar/scalar.h"
 
 enum { TILES = 2, TOKENS = 6 }; /* at most, of a kernel for few tokens and of a panel kernel */
 
 /* ---- inputs */
 
+/* Through fp16, whose bits an e4m3 code has one place further up: 2^-8 of its value, subnormal ones too. */
 INLINE void prepare_codes(const void *x, float scale, float *out)
 {
     const uint8_t *codes = x;
+    const __m128i zero = _mm_setzero_si128(), mask = _mm_set1_epi16((short)0xBFFF),
+                  magnitude = _mm_set1_epi8(0x7F);
+    const __m256 by = _mm256_set1_ps(scale * 0x1p8f);
+    __m128i is_nan = zero;
 
-    for (int i = 0; i < BLOCK; i += 8) {
-        __m256i c = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(codes + i)));
-        __m256i magnitude = _mm256_and_si256(c, _mm256_set1_epi32(0x7F));
-        __m256i is_nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7F));
-        __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(c, 7), 31);
-        __m256 v = _mm256_castsi256_ps(_mm256_slli_epi32(magnitude, 20));
-        v = _mm256_mul_ps(_mm256_mul_ps(v, _mm256_set1_ps(0x1p120f)), _mm256_set1_ps(scale));
-        v = _mm256_or_ps(v, _mm256_castsi256_ps(_mm256_or_si256(
-                                sign, _mm256_and_si256(is_nan, _mm256_set1_epi32(0x7FC00000)))));
-        _mm256_storeu_ps(out + i, v);
+    for (int i = 0; i < BLOCK; i += 16) {
+        __m128i c = _mm_loadu_si128((const __m128i *)(codes + i));
+        __m128i lo = _mm_and_si128(_mm_srai_epi16(_mm_unpacklo_epi8(zero, c), 1), mask);
+        __m128i hi = _mm_and_si128(_mm_srai_epi16(_mm_unpackhi_epi8(zero, c), 1), mask);
+        is_nan = _mm_or_si128(is_nan, _mm_cmpeq_epi8(_mm_and_si128(c, magnitude), magnitude));
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_cvtph_ps(lo), by));
+        _mm256_storeu_ps(out + i + 8, _mm256_mul_ps(_mm256_cvtph_ps(hi), by));
     }
+    if (!_mm_testz_si128(is_nan, is_nan))
+        for (int i = 0; i < BLOCK; i++)
+            out[i] = (codes[i] & 0x7F) == 0x7F ? NAN : out[i];
 }
 
 static void prepare_fp8(const void *x, float *out)
@@ -130,7 +138,23 @@ INLINE void few(kind k, int R, int T, const pl_simd_few *a)
 
 /* ---- panels */
 
-/* FP4's power of two is taken back here, not once a group. */
+/* Pair i of the dwords d, as expand() has it. Stores keep the port of the shifts busy, so codes move by products. */
+INLINE pair expand_for_store(kind k, __m256i d, int i)
+{
+    switch (k) {
+    case FP8:
+        return split(
+            _mm256_and_si256(_mm256_mulhi_epi16(i == 0 ? low_up(d) : d, _mm256_set1_epi16(1 << 12)),
+                             _mm256_set1_epi16((short)E4M3_BITS)));
+    case FP4:
+        return split(
+            _mm256_and_si256(_mm256_mulhi_epi16(nibble_up(d, i), _mm256_set1_epi16(1 << 10)),
+                             _mm256_set1_epi16((short)E2M1_BITS)));
+    default:
+        return expand(k, d, i);
+    }
+}
+
 INLINE void expand_block(kind k, const uint8_t *w, float *out)
 {
     for (int s = 0; s < BLOCK / 2 / n_pairs(k); s++)
@@ -139,12 +163,29 @@ INLINE void expand_block(kind k, const uint8_t *w, float *out)
             __m256i d = load(w + s * STEP + v * 32);
             UNROLL for (int i = 0; i < n_pairs(k); i++)
             {
-                pair e = k == FP4 ? times(expand(k, d, i), take_back(k)) : expand(k, d, i);
+                pair e = expand_for_store(k, d, i);
                 float *to = out + (s * n_pairs(k) + i) * 2 * LANES + v * 8;
                 _mm256_storeu_ps(to, e.even);
                 _mm256_storeu_ps(to + LANES, e.odd);
             }
         }
+}
+
+/* FP4's scales as floats times its power of two, which is taken back so; where a scale is too large for that, the
+ * weights are multiplied. */
+static void scale_block(const uint8_t *gs, float *w, float *gs_out)
+{
+    const __m256 back = _mm256_set1_ps(take_back(FP4));
+    const __m256i most = _mm256_set1_epi8((char)(254 - 54));
+    __m256i a = load(gs), b = load(gs + 32), top = _mm256_max_epu8(a, b);
+    bool fits = _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(top, most), most)) == -1;
+
+    for (int i = 0; i < GROUPS * LANES; i += 8) {
+        __m256 s = e8m0(gs + i);
+        _mm256_storeu_ps(gs_out + i, fits ? _mm256_mul_ps(s, back) : s);
+    }
+    for (int i = 0; !fits && i < BLOCK * LANES; i += 8)
+        _mm256_storeu_ps(w + i, _mm256_mul_ps(_mm256_loadu_ps(w + i), back));
 }
 
 /* The chains over n columns. */
@@ -170,7 +211,8 @@ INLINE void panel(kind k, int R, const pl_simd_panel *a)
 
     UNROLL for (int i = 0; i < 2 * R; i++) p[i] = q[i] = _mm256_setzero_ps();
     if (k == FP4) {
-        for (int g = 0; g < GROUPS; g++) {
+        UNROLL for (int g = 0; g < GROUPS; g++)
+        {
             const float *gs = a->gs[0] + g * LANES;
             UNROLL for (int i = 0; i < 2 * R; i++) p[i] = _mm256_setzero_ps();
             chain_panel(R, a->w[0] + g * GROUP * LANES, a->x + g * GROUP, GROUP, p);
@@ -203,8 +245,8 @@ INLINE void panel(kind k, int R, const pl_simd_panel *a)
     static void expand_##k(const uint8_t *w, const uint8_t *gs, float *out, float *gs_out) \
     { \
         expand_block(k, w, out); \
-        for (int i = 0; k == FP4 && i < GROUPS * LANES; i += 8) \
-            _mm256_storeu_ps(gs_out + i, e8m0(gs + i)); \
+        if (k == FP4) \
+            scale_block(gs, out, gs_out); \
     }
 #define KIND(k, one_token_two_tiles) \
     .few = PL_SIMD_FEW, .group = TOKENS, .panel_tiles = 1, .x_words = BLOCK, .expand = expand_##k, \

@@ -63,16 +63,28 @@ INLINE __m256i low_up(__m256i v)
     return _mm256_shuffle_epi8(v, up);
 }
 
+/* Where e4m3 and e2m1 codes land in the upper half of a float, once their sign was spread over the bits between. */
+enum { E4M3_BITS = 0x87F0, E2M1_BITS = 0x81C0 };
+
 /* The code in the upper byte of each 16 bits as the upper half of a float, times 2^-120. */
 INLINE __m256i e4m3_up(__m256i v)
 {
-    return _mm256_and_si256(_mm256_srai_epi16(v, 4), _mm256_set1_epi16((short)0x87F0));
+    return _mm256_and_si256(_mm256_srai_epi16(v, 4), _mm256_set1_epi16((short)E4M3_BITS));
 }
 
 /* The code in the upper nibble of each 16 bits, times 2^-126. */
 INLINE __m256i e2m1_up(__m256i v)
 {
-    return _mm256_and_si256(_mm256_srai_epi16(v, 6), _mm256_set1_epi16((short)0x81C0));
+    return _mm256_and_si256(_mm256_srai_epi16(v, 6), _mm256_set1_epi16((short)E2M1_BITS));
+}
+
+/* Moves nibble i of each 16 bits up. */
+INLINE __m256i nibble_up(__m256i d, int i)
+{
+    return i == 0   ? _mm256_slli_epi16(d, 12)
+           : i == 1 ? low_up(d)
+           : i == 2 ? _mm256_slli_epi16(d, 4)
+                    : d;
 }
 
 INLINE pair times(pair p, float s)
@@ -91,10 +103,7 @@ INLINE pair expand(kind k, __m256i d, int i)
     case FP8_A16:
         return times(split(e4m3_up(i == 0 ? low_up(d) : d)), 0x1p120f);
     case FP4:
-        return split(e2m1_up(i == 0   ? _mm256_slli_epi16(d, 12)
-                             : i == 1 ? low_up(d)
-                             : i == 2 ? _mm256_slli_epi16(d, 4)
-                                      : d));
+        return split(e2m1_up(nibble_up(d, i)));
     default:
         return split(d);
     }

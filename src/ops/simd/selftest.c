@@ -41,7 +41,8 @@ static uint32_t next(uint32_t *state)
     return *state >> 8;
 }
 
-/* Codes of weights are 5 times the index modulo 256, so that all come; 0x7F and 0xFF, NaN, do not. */
+/* Codes of weights are 5 times the index modulo 256, so that all come; 0x7F and 0xFF, NaN, do not. The last of five tiles
+ * has FP4 scales that are too large for a power of two to go into them. */
 static void fill_weights(problem *p, pl_weight_format format, uint32_t *random)
 {
     for (int i = 0; i < ROWS * COLS; i++) {
@@ -62,7 +63,7 @@ static void fill_weights(problem *p, pl_weight_format format, uint32_t *random)
             p->scale.f32[i] = 0x1.2aaaaap-3f * (float)(i + 1);
     else
         for (int i = 0; i < ROWS * COLS / 32; i++)
-            p->scale.e8m0[i] = i % 37 ? (uint8_t)(120 + i % 11) : 0;
+            p->scale.e8m0[i] = i % 37 ? (uint8_t)((i < ROWS * COLS / 40 ? 120 : 210) + i % 11) : 0;
 }
 
 /* Codes of a group's kind: any, which no integers hold; within 2^4 of each other; the largest among the smallest. */
