@@ -1,10 +1,12 @@
 /* The router (ops/moe.h).
  *
  *     m tokens, e experts, top chosen, hash: by the token's table, split: units per call, 0: all in one
- *     fill  random, ties (few different logits and biases), special (infinities, NaNs, denormals)
+ *     fill  random, ties (few different logits and biases), special (infinities, NaNs, denormals, and logits whose
+ *           exponential underflows)
  *
- * Scalar against double and against the definition: scores within 2^-21, ids the first of the total order, which
- * has the larger first, ties to the lower id, and NaN as -infinity. */
+ * Scalar against double and against the definition: scores within 2^-21, 0 where the exponential is below the
+ * smallest normal float32 (docs/NUMERICS.md 6), ids the first of the total order, which has the larger first, ties to
+ * the lower id, and NaN as -infinity. */
 #include "kernels/harness.h"
 
 #include <math.h>
@@ -12,6 +14,8 @@
 #include <string.h>
 
 #include "base/numfmt.h"
+
+#define SMALLEST_LOG (-0x1.5d589ep+6) /* ln 2^-126: below it the definition's exponential is 0 */
 
 enum { VOCAB = 9, MAX_EXPERTS = 512, MAX_TOP = 64 };
 
@@ -40,8 +44,13 @@ static bool problem(const kern_op *op, int i, uint64_t seed, char *text)
 
 static float number(const setup *s, kern_random *r)
 {
+    static const float deep[] = {-87.0f,  -87.3f,  -87.4f,  -88.0f,
+                                 -103.0f, -217.0f, -745.0f, -1400.0f};
+
     if (strcmp(s->fill, "ties") == 0)
         return (float)kern_below(r, 4) - 1.5f;
+    if (strcmp(s->fill, "special") == 0 && kern_below(r, 8) == 0)
+        return deep[kern_below(r, sizeof deep / sizeof *deep)];
     if (strcmp(s->fill, "special") == 0 && kern_below(r, 8) == 0)
         return pl_f32_from_bits((uint32_t)kern_u64(r) | (kern_below(r, 2) ? 0x7F800000 : 0));
     return pl_f32_from_bits(((uint32_t)kern_u64(r) & 0x807FFFFF) |
@@ -118,7 +127,8 @@ static bool judge(const setup *s, char *why)
     for (int32_t t = 0; t < s->m; t++) {
         for (int32_t e = 0; e < n; e++) {
             double x = (double)pl_f32_flush(s->logits[t * n + e]);
-            double got = (double)s->score[t * n + e], want = sqrt(x > 20 ? x : log1p(exp(x)));
+            double power = x < SMALLEST_LOG ? 0 : exp(x);
+            double got = (double)s->score[t * n + e], want = sqrt(x > 20 ? x : log1p(power));
             if (isnan(x) ? !isnan(got) : !(got == want || fabs(got - want) <= want * 0x1p-21)) {
                 snprintf(why, KERN_WHY_BYTES, "token %d, expert %d: score %.9g, want %.9g", t, e,
                          got, want);
