@@ -162,8 +162,9 @@ static void threads_call_at_once(void **state)
             callers[i] = (caller){contexts[i * apart], want, new_memory(), i * n_op_calls / 2, 0};
             assert_int_equal(pthread_create(&threads[i], NULL, call_all, &callers[i]), 0);
         }
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++)
             assert_int_equal(pthread_join(threads[i], NULL), 0);
+        for (int i = 0; i < 2; i++) {
             assert_int_equal(callers[i].wrong, 0);
             free(callers[i].m);
             pl_ops_context_destroy(contexts[i]);
