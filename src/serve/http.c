@@ -95,8 +95,10 @@ static enum MHD_Result begin(pl_serve *s, struct MHD_Connection *connection, con
     if (s->params.cors_origin && strcmp(method, "OPTIONS") == 0)
         return pl_reply_empty(x, MHD_HTTP_NO_CONTENT, NULL, NULL);
     x->route = find(method, url, &x->allow);
-    if (x->route && x->route->prefix)
-        (void)snprintf(x->rest, sizeof x->rest, "%s", url + strlen(x->route->path));
+    if (x->route && x->route->prefix &&
+        snprintf(x->rest, sizeof x->rest, "%s", url + strlen(x->route->path)) >=
+            (int)sizeof x->rest)
+        memcpy(x->rest + sizeof x->rest - 4, "...", 4);
     if (!x->route)
         return x->allow ? refuse(x, 405, "server: this path has another method")
                         : refuse(x, 404, "server: there is no such path");

@@ -17,7 +17,7 @@ typedef struct pl_exchange {
     bool too_large;
     int key;           /* its index; -1: none was shown, or none is needed */
     const char *allow; /* methods of the path; NULL: there is no such path */
-    char rest[128];    /* of the path, behind the route's prefix; cut short */
+    char rest[256];    /* of the path, behind the route's prefix; "..." for what does not fit */
     pl_job *job;
 } pl_exchange;
 
