@@ -4,12 +4,20 @@
 
 #include "base/numfmt.h"
 
-/* Queries and sums of a tile take 128 KiB each. */
+enum { MANY_TILES = 256 };
+
+/* Queries and sums of a tile take 128 KiB each at most, in the second cache. Where that leaves many workers
+ * without a tile, tiles are smaller. */
 int32_t pl_varlen_rows(const pl_varlen_args *a)
 {
-    const int32_t half = PL_VARLEN_MAX_DIM / 2;
+    const int32_t dim = a->dim > a->value_dim ? a->dim : a->value_dim;
+    const int64_t rows = (int64_t)a->cu_q[a->n_seqs] * a->n_heads;
 
-    return a->dim <= half && a->value_dim <= half ? PL_VARLEN_ROWS : PL_VARLEN_ROWS / 2;
+    if (dim > PL_VARLEN_MAX_DIM / 2)
+        return PL_VARLEN_ROWS / 4;
+    if (dim > PL_VARLEN_MAX_DIM / 4 || rows < (int64_t)PL_VARLEN_ROWS * MANY_TILES)
+        return PL_VARLEN_ROWS / 2;
+    return PL_VARLEN_ROWS;
 }
 
 static int64_t tiles_of(const pl_varlen_args *a, int32_t seq)

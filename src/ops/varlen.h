@@ -9,7 +9,7 @@
 
 #include "ops/op.h"
 
-enum { PL_VARLEN_ROWS = 128, PL_VARLEN_MAX_DIM = 512, PL_VARLEN_BLOCK = 64 };
+enum { PL_VARLEN_ROWS = 256, PL_VARLEN_MAX_DIM = 512, PL_VARLEN_BLOCK = 64 };
 
 typedef enum pl_varlen_type { PL_VARLEN_BF16, PL_VARLEN_F16, PL_VARLEN_F32 } pl_varlen_type;
 

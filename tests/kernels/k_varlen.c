@@ -2,8 +2,9 @@
  *
  *     m sequences, h heads, g heads of a key head, d and dv dims, causal, left: window, cap 1: soft cap 30, sinks, page
  *     rows of a page (0: packed), split: units per call, 0: all in one
+ *     q     queries of the first sequence, which then has 70 keys: as many as make the largest tiles
  *     fill  random, wide (every exponent), special (infinities and NaNs), tiny (values whose products
- *           are flushed to zeros of both signs)
+ *           are flushed to zeros of both signs), spread (scores so far apart that some P are zero, some just not)
  *
  * Lengths come from the seed: empty ones, one token, more queries than keys. What no row sees is NaN: keys and values
  * outside of every window, the rest of a page, gaps between rows.
@@ -37,8 +38,14 @@ static bool problem(const kern_op *op, int i, uint64_t seed, char *text)
     kern_random r = {seed * 6151 + (uint64_t)i * 71 + (uint64_t)op->kind};
     int g = 1 << (i % 4), h, d, dv, causal, left, cap, sinks, page, split;
 
-    if (i >= 20)
+    if (i >= 22)
         return false;
+    if (i >= 20) {
+        snprintf(text, KERN_PROBLEM_BYTES, "%s m=2 h=%d g=%d d=%d dv=8 causal=%d q=%d fill=spread",
+                 op->name, i == 20 ? 8 : 64, i == 20 ? 1 : 2, i == 20 ? 128 : 16, i == 21,
+                 i == 20 ? 100 : 1030);
+        return true;
+    }
     h = g * (g < 8 ? 1 + (int)kern_below(&r, 2) : 1);
     d = i % 10 == 6 ? 512 : dims[kern_below(&r, 6)];
     dv = kern_below(&r, 3) ? d : dims[kern_below(&r, 6)];
@@ -69,6 +76,8 @@ static float random_value(setup *s)
 
     if (strcmp(s->fill, "wide") == 0)
         exponent = (u >> 8) % 255;
+    if (strcmp(s->fill, "spread") == 0 && !s->values)
+        exponent += 1 + (u >> 16) % 2;
     if (strcmp(s->fill, "tiny") == 0 && s->values)
         exponent = 1 + u % 2;
     if (strcmp(s->fill, "special") == 0 && u % 997 == 0)
@@ -132,14 +141,14 @@ static void make_keys(setup *s, pl_varlen_tensor *t, int32_t dim)
                 fill_row(s, (void *)(uintptr_t)pl_varlen_row(&s->a, t, b, j, h), dim);
 }
 
-static int64_t make_lengths(setup *s)
+static int64_t make_lengths(setup *s, int32_t first)
 {
     int64_t pages = 0;
 
     for (int32_t b = 0; b < s->a.n_seqs; b++) {
         static const int queries[] = {1, 0, 3, 17, 35}, keys[] = {1, 64, 0, 130, 200, 63, 7};
-        s->cu_q[b + 1] = s->cu_q[b] + queries[kern_below(&s->r, 5)];
-        s->cu_k[b + 1] = s->cu_k[b] + keys[kern_below(&s->r, 7)];
+        s->cu_q[b + 1] = s->cu_q[b] + (b == 0 && first ? first : queries[kern_below(&s->r, 5)]);
+        s->cu_k[b + 1] = s->cu_k[b] + (b == 0 && first ? 70 : keys[kern_below(&s->r, 7)]);
     }
     s->a.cu_q = s->cu_q;
     s->a.cu_k = s->cu_k;
@@ -164,7 +173,7 @@ static bool set_up(const kern_op *op, const char *text, setup *s, char *why)
     float *sink;
 
     memset(s, 0, sizeof *s);
-    if (!kern_check_keys(text, " m h g d dv causal left cap sinks page split fill seed ", why))
+    if (!kern_check_keys(text, " m h g d dv causal left cap sinks page split q fill seed ", why))
         return false;
     s->r.state = (uint64_t)kern_int(text, "seed", 1);
     kern_word(text, "fill", "random", s->fill);
@@ -188,7 +197,7 @@ static bool set_up(const kern_op *op, const char *text, setup *s, char *why)
     a->scale = 1.0f / sqrtf((float)a->dim);
     a->cap = kern_int(text, "cap", 0) ? 30.0f : -1.0f;
     a->n_sinks = (int32_t)kern_int(text, "sinks", 0);
-    pages = make_lengths(s);
+    pages = make_lengths(s, (int32_t)kern_int(text, "q", 0));
     a->q = tensor(s, s->cu_q[a->n_seqs], a->n_heads, a->dim, 0);
     a->k = tensor(s, s->cu_k[a->n_seqs], a->n_kv_heads, a->dim, pages);
     a->v = tensor(s, s->cu_k[a->n_seqs], a->n_kv_heads, a->value_dim, pages);

@@ -13,8 +13,8 @@ enum { STRIDE = PL_HEAD_DIM + ATT_PAD, AHEAD = 4 };
 typedef struct work {
     float q[ATT_ROWS / ATT_SLICE][PL_HEAD_DIM][ATT_SLICE];
     float keys[ATT_BLOCK][STRIDE];
-    float o[ATT_ROWS][PL_HEAD_DIM];
-    float s[ATT_BLOCK][ATT_ROWS];
+    float o[ATT_ROWS * PL_HEAD_DIM];
+    float s[ATT_ROWS * ATT_BLOCK];
     float m[ATT_ROWS], l[ATT_ROWS], alpha[ATT_ROWS];
 } work;
 
@@ -58,7 +58,7 @@ static void add_block(attend *a, const slots *b)
         else
             memset(a->k + j * a->k_stride, 0, sizeof(float) * PL_HEAD_DIM);
     }
-    att_scores(a, 0, a->n);
+    att_scores(a, 0, a->n, att_no_ahead, NULL, 0);
     att_softmax(a, b->visible);
     att_values(a);
 }
@@ -128,8 +128,7 @@ static void store_output(const attend *a, const pl_weight_view *sink, int64_t h0
         float den = a->l[h] + pl_exp_f32(pl__f32_at(sink, h0 + h) - base);
 
         for (int64_t d = 0; d < PL_HEAD_DIM; d += LANES)
-            vf_store_bf16(out + h * PL_HEAD_DIM + d,
-                          vf_div(vf_load(a->o + h * PL_HEAD_DIM + d), vf_set(den)));
+            vf_store_bf16(out + h * PL_HEAD_DIM + d, vf_div(vf_load(att_o(a, h, d)), vf_set(den)));
     }
 }
 
@@ -139,9 +138,11 @@ static void attend_token(work *w, const pl_attention_args *a, int64_t t, int64_t
     attend group = {.q = w->q[0][0],
                     .k = w->keys[0],
                     .v = w->keys[0],
-                    .o = w->o[0],
+                    .o = w->o,
                     .k_stride = STRIDE,
                     .v_stride = STRIDE,
+                    .v_chunk = ATT_CHUNK,
+                    .o_chunk = (int64_t)ATT_ROWS * ATT_CHUNK,
                     .dim = PL_HEAD_DIM,
                     .value_dim = PL_HEAD_DIM,
                     .n = n,

@@ -14,8 +14,8 @@ _Static_assert(ATT_ROWS == PL_SPARSE_GROUP, "heads of a unit");
 typedef struct work {
     float q[ATT_ROWS / ATT_SLICE][PL_CACHE_MAX_DIM][ATT_SLICE];
     float keys[ATT_BLOCK][STRIDE];
-    float o[ATT_ROWS][PL_SPARSE_VALUE_DIM];
-    float s[ATT_BLOCK][ATT_ROWS];
+    float o[ATT_ROWS * PL_SPARSE_VALUE_DIM];
+    float s[ATT_ROWS * ATT_BLOCK];
     float m[ATT_ROWS], l[ATT_ROWS], alpha[ATT_ROWS];
 } work;
 
@@ -73,7 +73,7 @@ static bool add_block(attend *a, const pl_sparse_set *set, const int32_t *list, 
         else
             memset(a->k + j * a->k_stride, 0, sizeof(float) * (size_t)a->dim);
     }
-    att_scores(a, 0, a->n);
+    att_scores(a, 0, a->n, att_no_ahead, NULL, 0);
     att_softmax(a, visible);
     att_values(a);
     return true;
@@ -104,9 +104,7 @@ static void finish(const pl_sparse_args *a, const attend *g, int64_t t, int64_t 
         uint16_t *out = a->out + t * a->out_token_stride + (h0 + h) * a->out_head_stride;
 
         for (int64_t d = 0; d < PL_SPARSE_VALUE_DIM; d += LANES)
-            vf_store_bf16(out + d,
-                          any ? vf_div(vf_load(g->o + h * PL_SPARSE_VALUE_DIM + d), vf_set(den))
-                              : vf_zero());
+            vf_store_bf16(out + d, any ? vf_div(vf_load(att_o(g, h, d)), vf_set(den)) : vf_zero());
     }
 }
 
@@ -116,9 +114,11 @@ static void attend_token(work *w, const pl_sparse_args *a, int64_t t, int64_t h0
     attend group = {.q = w->q[0][0],
                     .k = w->keys[0],
                     .v = w->keys[0],
-                    .o = w->o[0],
+                    .o = w->o,
                     .k_stride = STRIDE,
                     .v_stride = STRIDE,
+                    .v_chunk = ATT_CHUNK,
+                    .o_chunk = (int64_t)ATT_ROWS * ATT_CHUNK,
                     .dim = a->dim,
                     .value_dim = PL_SPARSE_VALUE_DIM,
                     .n = n,

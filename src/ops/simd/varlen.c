@@ -8,17 +8,27 @@
 #define ATT_ROWS PL_VARLEN_ROWS
 #include "ops/simd/attend.h"
 
-enum { STRIDE = PL_VARLEN_MAX_DIM + ATT_PAD, ROW_VECTORS = 4 };
-enum { ROW_FLOATS = PL_VARLEN_ROWS / 2 * PL_VARLEN_MAX_DIM }; /* of all rows: pl_varlen_rows */
+/* Rows times dims of a tile (pl_varlen_rows); floats of its widened keys and of its scores together. */
+enum {
+    ROW_FLOATS = PL_VARLEN_ROWS / 4 * PL_VARLEN_MAX_DIM,
+    KEY_FLOATS = ATT_BLOCK * (PL_VARLEN_MAX_DIM + ATT_PAD + PL_VARLEN_ROWS / 4),
+};
+
+/* Rows of a block in the caller's memory: of each slot key and value. */
+typedef struct places {
+    const void *row[2 * ATT_BLOCK];
+    int32_t n, bytes[2]; /* slots; of a key, a value */
+} places;
 
 typedef struct work {
     float q[ROW_FLOATS];
-    float k[ATT_BLOCK][STRIDE], v[ATT_BLOCK][STRIDE];
+    float k[KEY_FLOATS]; /* then the scores */
+    float v[PL_VARLEN_MAX_DIM / ATT_CHUNK][ATT_BLOCK][ATT_CHUNK];
     float o[ROW_FLOATS];
-    float s[ATT_BLOCK][ATT_ROWS];
     float m[ATT_ROWS], l[ATT_ROWS], alpha[ATT_ROWS];
     int64_t begin[ATT_ROWS], end[ATT_ROWS]; /* keys that a row sees */
     int32_t lo[ATT_ROWS], hi[ATT_ROWS];     /* the same within a block */
+    places next;
 } work;
 
 _Static_assert(sizeof(work) <= PL_VARLEN_SCRATCH_BYTES, "scratch");
@@ -41,18 +51,19 @@ INLINE void store_as(pl_varlen_type type, void *x, int64_t i, vf v)
         vf_store_bf16((uint16_t *)x + i, v);
 }
 
-INLINE void widen_as(pl_varlen_type type, const void *x, int n, float *out)
+/* n numbers; from one chunk of 16 to the next. */
+INLINE void widen_as(pl_varlen_type type, const void *x, int n, float *out, int64_t chunk)
 {
-    for (int i = 0; i < n; i += LANES)
-        vf_store(out + i, load_as(type, x, i));
+    for (int64_t i = 0; i < n; i += LANES)
+        vf_store(out + i / ATT_CHUNK * chunk + i % ATT_CHUNK, load_as(type, x, i));
 }
 
-static void widen(pl_varlen_type type, const void *x, int n, float *out)
+static void widen(pl_varlen_type type, const void *x, int n, float *out, int64_t chunk)
 {
     if (type == PL_VARLEN_BF16)
-        widen_as(PL_VARLEN_BF16, x, n, out);
+        widen_as(PL_VARLEN_BF16, x, n, out, chunk);
     else
-        widen_as(type, x, n, out);
+        widen_as(type, x, n, out, chunk);
 }
 
 static int64_t token_of(const pl_varlen_args *a, const pl_varlen_tile *t, int r, int32_t *head)
@@ -104,32 +115,49 @@ INLINE vf rounded(pl_varlen_type type, vf p)
     return type == PL_VARLEN_F32 ? p : type == PL_VARLEN_F16 ? vf_round_f16(p) : att_round_bf16(p);
 }
 
+/* P of the lanes' rows, rounded, in place of their scores; their sum. */
+INLINE vf weigh(const attend *g, const work *w, pl_varlen_type type, int row, vf base, bool full,
+                bool near)
+{
+    vf sum = vf_zero();
+
+    for (int j = 0; j < ATT_BLOCK; j += ATT_EXP) {
+        vf p[ATT_EXP];
+
+        ATT_EACH p[i] = vf_sub(vf_load(att_s(g, row, j + i)), base);
+        if (near)
+            att_exp_near(p);
+        else
+            att_exp(p);
+        if (!full)
+            ATT_EACH p[i] = vf_select(sees(w, row, j + i), p[i], vf_zero());
+        ATT_EACH sum = i + j == 0 ? p[i] : vf_add(sum, p[i]);
+        ATT_EACH vf_store(att_s(g, row, j + i), rounded(type, p[i]));
+    }
+    return sum;
+}
+
 /* `full`: all of the lanes' rows see all slots. */
 INLINE void softmax_lanes(const attend *g, const work *w, pl_varlen_type type, float cap, int row,
                           bool full)
 {
-    vf m = vf_load(g->m + row), before = m, base, alpha, sum = vf_zero();
+    vf m = vf_load(g->m + row), before = m, least = vf_set(INFINITY), base, alpha, sum;
 
     for (int j = 0; j < ATT_BLOCK && cap > 0; j++) {
-        vf s = vf_div(vf_load(&g->s[j][row]), vf_set(cap));
-        vf_store(&g->s[j][row], vf_mul(vf_set(cap), vf_tanh(s)));
+        vf s = vf_div(vf_load(att_s(g, row, j)), vf_set(cap));
+        vf_store(att_s(g, row, j), vf_mul(vf_set(cap), vf_tanh(s)));
     }
     for (int j = 0; j < ATT_BLOCK; j++) {
-        vf larger = vf_max(vf_load(&g->s[j][row]), m);
+        vf s = vf_load(att_s(g, row, j)), larger = vf_max(s, m);
         m = full ? larger : vf_select(sees(w, row, j), larger, m);
+        least = vf_min(s, least);
     }
     base = att_base(m);
     alpha = vf_exp(vf_sub(before, base));
-    for (int j = 0; j < ATT_BLOCK; j += ATT_EXP) {
-        vf p[ATT_EXP];
-
-        ATT_EACH p[i] = vf_sub(vf_load(&g->s[j + i][row]), base);
-        att_exp(p);
-        if (!full)
-            ATT_EACH p[i] = vf_select(sees(w, row, j + i), p[i], vf_zero());
-        ATT_EACH sum = i + j == 0 ? p[i] : vf_add(sum, p[i]);
-        ATT_EACH vf_store(&g->s[j + i][row], rounded(type, p[i]));
-    }
+    if (full && type != PL_VARLEN_F32 && att_is_near(vf_sub(least, base)))
+        sum = weigh(g, w, type, row, base, full, true);
+    else
+        sum = weigh(g, w, type, row, base, full, false);
     vf_store(g->l + row, vf_add(vf_mul(vf_load(g->l + row), alpha), sum));
     vf_store(g->m + row, m);
     vf_store(g->alpha + row, alpha);
@@ -162,8 +190,8 @@ static void softmax(const pl_varlen_args *a, const attend *g, const work *w, spa
 /* Dims c .. of one row that sees slots lo .. hi - 1. A run of slots that it does not see adds +0 once. */
 INLINE void row_tile(const attend *g, int row, int lo, int hi, int64_t c, int vectors)
 {
-    vf acc[ROW_VECTORS];
-    float *o = g->o + row * (int64_t)g->value_dim + c;
+    vf acc[ATT_CHUNK / LANES];
+    float *o = att_o(g, row, c);
     int first = lo & ~1, last = (hi + 1) & ~1;
 
     UNROLL
@@ -173,9 +201,9 @@ INLINE void row_tile(const attend *g, int row, int lo, int hi, int64_t c, int ve
     }
     for (int j = first; j < last; j += 2)
         for (int odd = 1; odd >= 0; odd--) {
-            const float *v = g->v + (j + odd) * g->v_stride + c;
+            const float *v = att_v(g, j + odd, c);
             bool seen = j + odd >= lo && j + odd < hi;
-            vf p = vf_at(&g->s[j + odd][row]);
+            vf p = vf_at(att_s(g, row, j + odd));
             UNROLL
             for (int i = 0; i < vectors; i++)
                 acc[i] =
@@ -190,9 +218,9 @@ static void row_values(const attend *g, int row, int lo, int hi)
 {
     int64_t c = 0;
 
-    for (; c + (int64_t)ROW_VECTORS * LANES <= g->value_dim; c += (int64_t)ROW_VECTORS * LANES)
-        row_tile(g, row, lo, hi, c, ROW_VECTORS);
-    for (; c < g->value_dim; c += LANES)
+    for (; c + ATT_CHUNK <= g->value_dim; c += ATT_CHUNK)
+        row_tile(g, row, lo, hi, c, ATT_CHUNK / LANES);
+    if (c < g->value_dim)
         row_tile(g, row, lo, hi, c, 1);
 }
 
@@ -203,23 +231,36 @@ static void values(const attend *g, const work *w, span rows)
              i++)
             if (w->lo[i] < w->hi[i])
                 row_values(g, i, w->lo[i], w->hi[i]);
-    for (int64_t c = 0; c < g->value_dim; c += (int64_t)2 * LANES)
+    for (int64_t c = 0; c < g->value_dim; c += ATT_CHUNK)
         for (int row = rows.from; row < rows.to; row += ATT_VALUE_ROWS)
             if (!all_full(w, row, ATT_VALUE_ROWS))
                 continue;
-            else if (c + (int64_t)2 * LANES <= g->value_dim)
+            else if (c + ATT_CHUNK <= g->value_dim)
                 att_values_tile(g, row, c, 2);
             else
                 att_values_tile(g, row, c, 1);
 }
 
-/* Asks for a row of the next block while this one is worked on: rows of many heads lie pages apart. */
-INLINE void prefetch(const pl_varlen_args *a, const void *row, int dim)
+/* Where the keys and values of the block at `key` lie. */
+static void find_rows(const pl_varlen_args *a, const pl_varlen_tile *t, int64_t key, places *p)
 {
-    const char *p = row;
+    int64_t n = a->cu_k[t->seq + 1] - a->cu_k[t->seq] - key;
 
-    for (int64_t at = 0; at < dim * (a->type == PL_VARLEN_F32 ? 4 : 2); at += 64)
-        _mm_prefetch(p + at, _MM_HINT_T0);
+    p->n = (int32_t)(n < 0 ? 0 : n > ATT_BLOCK ? ATT_BLOCK : n);
+    for (int j = 0; j < p->n; j++) {
+        p->row[2 * j] = pl_varlen_row(a, &a->k, t->seq, key + j, t->kv_head);
+        p->row[2 * j + 1] = pl_varlen_row(a, &a->v, t->seq, key + j, t->kv_head);
+    }
+}
+
+/* Rows of many heads lie pages apart: no processor guesses where the next one is. */
+INLINE void ask(const void *user, int i)
+{
+    const places *p = user;
+    const char *row = p->row[i];
+
+    for (int at = 0; at < p->bytes[i & 1]; at += 64)
+        _mm_prefetch(row + at, _MM_HINT_T0);
 }
 
 static int32_t within(int64_t key, int64_t block)
@@ -241,11 +282,22 @@ static span rows_that_see(const attend *g, const work *w)
     return s;
 }
 
-/* The block of keys that begins at `key`. */
+static void load_keys(const pl_varlen_args *a, const places *p, work *w)
+{
+    const int64_t stride = a->dim + ATT_PAD;
+
+    for (int j = 0; j < p->n; j++) {
+        widen(a->type, p->row[2 * j], a->dim, w->k + j * stride, ATT_CHUNK);
+        widen(a->type, p->row[2 * j + 1], a->value_dim, w->v[0][j], (int64_t)ATT_BLOCK * ATT_CHUNK);
+    }
+    for (int j = p->n; j < ATT_BLOCK; j++)
+        memset(w->k + j * stride, 0, sizeof(float) * (size_t)a->dim);
+}
+
+/* The block of keys that begins at `key`, whose places are in w->next. */
 static void add_block(const pl_varlen_args *a, const pl_varlen_tile *t, attend *g, work *w,
                       int64_t key)
 {
-    int64_t n_keys = a->cu_k[t->seq + 1] - a->cu_k[t->seq];
     span rows;
 
     for (int r = 0; r < att_round_up(g->n, LANES); r++) {
@@ -253,20 +305,9 @@ static void add_block(const pl_varlen_args *a, const pl_varlen_tile *t, attend *
         w->hi[r] = within(w->end[r], key);
     }
     rows = rows_that_see(g, w);
-    for (int64_t j = 0; j < ATT_BLOCK; j++) {
-        if (key + j >= n_keys) {
-            memset(w->k[j], 0, sizeof(float) * (size_t)a->dim);
-            continue;
-        }
-        widen(a->type, pl_varlen_row(a, &a->k, t->seq, key + j, t->kv_head), a->dim, w->k[j]);
-        widen(a->type, pl_varlen_row(a, &a->v, t->seq, key + j, t->kv_head), a->value_dim, w->v[j]);
-        if (key + ATT_BLOCK + j < n_keys) {
-            prefetch(a, pl_varlen_row(a, &a->k, t->seq, key + ATT_BLOCK + j, t->kv_head), a->dim);
-            prefetch(a, pl_varlen_row(a, &a->v, t->seq, key + ATT_BLOCK + j, t->kv_head),
-                     a->value_dim);
-        }
-    }
-    att_scores(g, rows.from, rows.to);
+    load_keys(a, &w->next, w);
+    find_rows(a, t, key + ATT_BLOCK, &w->next);
+    att_scores(g, rows.from, rows.to, ask, &w->next, 2 * w->next.n);
     softmax(a, g, w, rows);
     values(g, w, rows);
 }
@@ -283,24 +324,25 @@ static void finish(const pl_varlen_args *a, const pl_varlen_tile *t, const atten
         pl__scalar_varlen_finish(a, token, head, any, g->m[r], g->l[r], &den);
         for (int64_t d = 0; d < a->value_dim; d += LANES)
             store_as(a->type, a->out, at + d,
-                     any ? vf_div(vf_load(g->o + r * (int64_t)g->value_dim + d), vf_set(den))
-                         : vf_zero());
+                     any ? vf_div(vf_load(att_o(g, r, d)), vf_set(den)) : vf_zero());
     }
 }
 
 static void attend_tile(const pl_varlen_args *a, const pl_varlen_tile *t, work *w)
 {
     attend g = {.q = w->q,
-                .k = w->k[0],
-                .v = w->v[0],
+                .k = w->k,
+                .v = w->v[0][0],
                 .o = w->o,
-                .k_stride = STRIDE,
-                .v_stride = STRIDE,
+                .k_stride = a->dim + ATT_PAD,
+                .v_stride = ATT_CHUNK,
+                .v_chunk = (int64_t)ATT_BLOCK * ATT_CHUNK,
+                .o_chunk = (int64_t)pl_varlen_rows(a) * ATT_CHUNK,
                 .dim = a->dim,
                 .value_dim = a->value_dim,
                 .n = t->n,
                 .scale = a->scale,
-                .s = w->s,
+                .s = w->k + ATT_BLOCK * (a->dim + ATT_PAD),
                 .m = w->m,
                 .l = w->l,
                 .alpha = w->alpha};
@@ -314,6 +356,10 @@ static void attend_tile(const pl_varlen_args *a, const pl_varlen_tile *t, work *
         begin = w->begin[r] < begin ? w->begin[r] : begin;
         end = w->end[r] > end ? w->end[r] : end;
     }
+    w->next.bytes[0] = a->dim * (a->type == PL_VARLEN_F32 ? 4 : 2);
+    w->next.bytes[1] = a->value_dim * (a->type == PL_VARLEN_F32 ? 4 : 2);
+    if (begin < end)
+        find_rows(a, t, begin / ATT_BLOCK * ATT_BLOCK, &w->next);
     for (int64_t key = begin / ATT_BLOCK * ATT_BLOCK; key < end; key += ATT_BLOCK)
         add_block(a, t, &g, w, key);
     finish(a, t, &g, w);

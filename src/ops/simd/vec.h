@@ -85,6 +85,12 @@ INLINE vf vf_max(vf a, vf b)
     return _mm256_max_ps(a, b);
 }
 
+/* a < b ? a : b */
+INLINE vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+
 /* Masks: all bits of a lane or none. Comparisons are false where an operand is NaN. */
 INLINE vf vf_gt(vf a, vf b)
 {
