@@ -155,6 +155,7 @@ pl_status pl_op_penalise(pl_ops_context *context, const pl_op_penalise_args *arg
     p.n_tokens = a->n_prompt;
     r.choice = (pl_choice){.params = &p, .eos = -1, .output = a->output, .n_output = a->n_output};
     pl__context_run(context, 1, penalise_unit, &r);
+    pl_arena_fini(&arena); /* under ASAN the workspace would stay poisoned for the caller */
     return PL_OK;
 }
 
@@ -276,5 +277,6 @@ pl_status pl_op_sample(pl_ops_context *context, const pl_op_sample_args *args, v
     r.choice = (pl_choice){
         .params = &p, .eos = -1, .noise = {a->seed, a->position, a->choice, PL_PURPOSE_TOKEN}};
     pl__context_run(context, 1, sample_unit, &r);
+    pl_arena_fini(&arena); /* as above */
     return PL_OK;
 }
